@@ -1,0 +1,1 @@
+"""The four stages, wired: a page each."""

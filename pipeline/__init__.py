@@ -1,0 +1,1 @@
+"""Headrace: stages, delivery and tools of the crawl pipeline."""

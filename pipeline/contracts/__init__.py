@@ -1,0 +1,1 @@
+"""Avro contracts: codec, lock, registry."""

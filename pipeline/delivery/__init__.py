@@ -1,0 +1,1 @@
+"""Exactly-once delivery: transport, identity, offsets, transactions, runners, dead letters."""

@@ -1,0 +1,1 @@
+"""HTTP: client, address guard, body reader, gate."""

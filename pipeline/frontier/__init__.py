@@ -1,0 +1,1 @@
+"""The frontier, pure: what to fetch, when, and why not."""

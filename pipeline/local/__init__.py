@@ -1,0 +1,1 @@
+"""What runs on one machine: broker, registry, simulated web, demo."""

@@ -1,0 +1,1 @@
+"""Running it: lag, metrics, health, topics."""

@@ -1,0 +1,1 @@
+"""From bytes to documents and links; pure, run in disposable worker processes."""

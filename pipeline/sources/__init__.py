@@ -1,0 +1,1 @@
+"""One folder a source: selectors, valid-until, golden pages."""

@@ -1,0 +1,1 @@
+"""State of a partition with its changelog."""

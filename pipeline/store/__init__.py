@@ -1,0 +1,1 @@
+"""Files of documents, each document once."""

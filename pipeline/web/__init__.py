@@ -1,0 +1,1 @@
+"""Words of the web, pure: URLs, domains, robots, encodings."""
