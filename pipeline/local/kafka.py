@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import json
 import secrets
+import socket
 import subprocess
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from pipeline.errors import BrokerError
 from pipeline.local import archives
-from pipeline.local.server import HOST, JavaServer, PortTakenError, check_port, free_ports, is_open, java
+from pipeline.local.server import HOST, JavaServer, java
 
-ATTEMPTS = 3
 METADATA_S = 5.0
 JVM = (
     "-Xmx384m",
@@ -67,89 +62,44 @@ PROPERTIES = {
 
 
 class LocalBroker(JavaServer):
-    """A Kafka broker of one's own, for as long as the process that started it lives.
-
-    Args:
-        directory: its data and its log. Owned by one process at a time; topics and records outlive a restart.
-        port: where clients find it on the loopback address; None takes the port of the last start in this
-            directory where it is still free, else any.
-
-    Used as a context manager, or with `start` and `stop`. `kill` is there for fault tests; `start` after it, or after
-    `stop`, brings the broker back with its data on the same port.
-    """
+    """A Kafka broker of one's own; topics and records outlive its restarts."""
 
     name = "kafka"
-
-    def __init__(self, directory: Path, port: int | None = None) -> None:
-        super().__init__(directory)
-        self._named_port = port
-        self._port: int | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+    ports_needed = 2
 
     @property
     def bootstrap(self) -> str:
-        """Address for clients, host:port.
+        """Address for clients, host:port; a BrokerError before the first start."""
+        return self.address
 
-        Raises:
-            BrokerError: it was never started.
-        """
-        if self._port is None:
-            raise BrokerError("the local broker was not started")
-        return f"{HOST}:{self._port}"
-
-    def start(self) -> str:
-        """Start the broker and wait until it answers a request for its metadata.
-
-        Returns:
-            Its address, host:port. The running one's, where it runs already.
-
-        Raises:
-            ConfigurationError: the directory is another process's, the named port is in use, the disk refuses, or
-                the Java archives cannot be fetched.
-            BrokerError: it did not start; with the end of its log.
-        """
-        if self.pid is not None:
-            return self.bootstrap
+    def _prepare(self, ports: list[int]) -> list[str]:
+        port, controller = ports
         command = java(*JVM, "-cp", archives.class_path("kafka"))
         properties = self.directory / "server.properties"
-        with self._locked() as lock:
-            for attempt in range(1, ATTEMPTS + 1):
-                port, controller = self._ports()
-                with self._plain_disk_errors():
-                    properties.write_text(self._properties(port, controller), encoding="utf-8")
-                self._format(command, properties)
-                try:
-                    self._run([*command, "kafka.Kafka", str(properties)], lock, lambda: _answers(port))  # noqa: B023
-                except PortTakenError:
-                    # A free port may be taken between the look and the start; one that was asked for is an answer.
-                    if self._named_port is not None or attempt == ATTEMPTS:
-                        raise
-                else:
-                    self._port = port
-                    break
         with self._plain_disk_errors():
-            (self.directory / "ports.json").write_text(json.dumps([port, controller]), encoding="ascii")
-        return self.bootstrap
+            properties.write_text(self._properties(port, controller), encoding="utf-8")
+        self._format(command, properties)
+        return [*command, "kafka.Kafka", str(properties)]
 
-    def _ports(self) -> tuple[int, int]:
-        """Ports for clients and for the controller: the named one, else the last start's, else free ones."""
-        if self._named_port is not None:
-            check_port(self._named_port, "of the local broker")
-        last: list[int] = []
-        with contextlib.suppress(FileNotFoundError):
-            last = json.loads((self.directory / "ports.json").read_text(encoding="ascii"))
-        spare = free_ports(2)
-        port = self._named_port or _if_free(last[:1]) or spare[0]
-        controller = _if_free(last[1:]) or spare[1]
-        return port, controller if controller != port else spare[1]
+    def _is_ready(self, port: int) -> bool:
+        try:
+            socket.create_connection((HOST, port), timeout=METADATA_S).close()
+        except OSError:
+            return False
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import, and only needed here
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - as above
+
+        client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "log_level": 0})
+        try:
+            metadata = client.list_topics(timeout=METADATA_S)
+        except KafkaException:
+            return False
+        # Another broker may have taken the port before ours could.
+        return bool(metadata.brokers) and metadata.cluster_id == self._cluster_id()
+
+    def _cluster_id(self) -> str:
+        rows = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8").splitlines()
+        return next(row.removeprefix("cluster.id=") for row in rows if row.startswith("cluster.id="))
 
     def _properties(self, port: int, controller: int) -> str:
         listener = f"PLAINTEXT://{HOST}:{port}"
@@ -173,25 +123,3 @@ class LocalBroker(JavaServer):
             self.log.write_bytes(done.stdout + done.stderr)
         if done.returncode:
             raise self._failure(f"could not format its data directory (status {done.returncode})")
-
-
-def _if_free(ports: list[int]) -> int | None:
-    for port in ports:
-        with contextlib.suppress(PortTakenError):
-            check_port(port, "of the last start")
-            return port
-    return None
-
-
-def _answers(port: int) -> bool:
-    """Tell whether a broker on the port names itself in its metadata: an open port alone may still refuse clients."""
-    if not is_open(port):
-        return False
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import, and only needed here
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - as above
-
-    client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "log_level": 0})
-    try:
-        return bool(client.list_topics(timeout=METADATA_S).brokers)
-    except KafkaException:
-        return False

