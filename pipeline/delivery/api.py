@@ -118,7 +118,7 @@ class OrderedPartition(Protocol):
     """
 
     def handle(self, record: SourceRecord, now: float) -> list[Output]:
-        """Handle one record at `now` (s since the epoch). Raises as `ParallelStage.handle`; its changes are then undone."""
+        """Handle one record at `now` (s since the epoch); raises as `ParallelStage.handle`, its writes are undone."""
         ...
 
     def due(self) -> float | None:

@@ -1,0 +1,103 @@
+"""Dead letters: the untouched record and why it could not be handled, on `<topic>-dlq`, in the same transaction."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import uuid
+from collections import deque
+from collections.abc import Iterable
+
+from pipeline.delivery.api import Output, SourceRecord
+from pipeline.errors import InputError
+from pipeline.topics import DLQ_SUFFIX
+
+REASONS = frozenset(
+    {
+        "undecodable", "schema_rejected", "invalid_task", "too_large", "parse_crash", "crash_loop",
+        "retries_exhausted", "deadline", "policy", "handler_error",
+    }
+)  # fmt: skip
+HEADER_PREFIX = "dlq-"
+MAX_HEADER_BYTES = 8 << 10
+MAX_MESSAGE_BYTES = 2 << 10
+VERSION = importlib.metadata.version("headrace")
+# Names the ids of dead letters (RFC 9562 5.5); any fixed UUID serves.
+_NAMESPACE = uuid.UUID("6f0d7a5e-4a8b-5d5c-9c58-3d3f8f6b8d2e")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the machine-readable reason for an error that a handler raised."""
+    if isinstance(error, InputError):
+        return error.reason if error.reason in REASONS else "policy"
+    return "handler_error"
+
+
+def dead_letter_id(group: str, topic: str, partition: int, offset: int) -> str:
+    """Return the id of the dead letter of one record in one group: UUIDv5, so that a repeat has the same."""
+    return str(uuid.uuid5(_NAMESPACE, f"{group}\0{topic}\0{partition}\0{offset}"))
+
+
+def dead_letter(record: SourceRecord, error: BaseException, *, group: str, stage: str, attempts: int = 1) -> Output:
+    """Return the dead letter of a record.
+
+    Args:
+        record: as read; key and value go on untouched.
+        error: why.
+        group: consumer group that gave up.
+        stage: name of the stage.
+        attempts: how often it was tried.
+    """
+    described = {
+        "reason": reason_of(error),
+        "error": type(error).__name__,
+        "message": str(error).encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore"),
+        "stage": stage,
+        "version": VERSION,
+        "id": dead_letter_id(group, record.topic, record.partition, record.offset),
+        "origin-topic": record.topic,
+        "origin-partition": str(record.partition),
+        "origin-offset": str(record.offset),
+        "origin-timestamp": str(record.timestamp),
+        "attempts": str(attempts),
+        "replays": _replays(record.headers),
+    }
+    headers = [(HEADER_PREFIX + name, value.encode()) for name, value in described.items()]
+    room = MAX_HEADER_BYTES - sum(len(name) + len(value) for name, value in headers)
+    for name, value in record.headers:
+        size = len(name) + len(value or b"")
+        if not name.startswith(HEADER_PREFIX) and size <= room:
+            headers.append((name, value or b""))
+            room -= size
+    return Output(record.topic + DLQ_SUFFIX, record.value, record.key, record.partition, tuple(headers))
+
+
+def _replays(headers: Iterable[tuple[str, bytes]]) -> str:
+    for name, value in headers:
+        if name == HEADER_PREFIX + "replays" and value.isdigit():
+            return value.decode()
+    return "0"
+
+
+class Breaker:
+    """Stops a partition whose records go to the dead letters in a row: a bad deploy must not drain the topic.
+
+    Args:
+        share: share of dead letters that trips it, once `records` were seen.
+        records: size of the sample; as many in a row trip it too.
+    """
+
+    def __init__(self, share: float, records: int) -> None:
+        self._share = share
+        self._recent: deque[bool] = deque(maxlen=records)
+        self._dead = 0
+        self.open = False
+        """True once it has tripped; the partition then stands still until the worker is started anew."""
+
+    def note(self, dead: bool) -> None:
+        """Count one finished record."""
+        if len(self._recent) == self._recent.maxlen:
+            self._dead -= self._recent[0]
+        self._recent.append(dead)
+        self._dead += dead
+        if len(self._recent) == self._recent.maxlen and self._dead > self._share * len(self._recent):
+            self.open = True

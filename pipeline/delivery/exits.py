@@ -1,0 +1,40 @@
+"""How a worker ends: exit codes, and the watchdog for a shutdown that hangs.
+
+Nothing is lost by a hard exit: everything that lasts is written in transactions.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit statuses of a worker, after sysexits.h."""
+
+    BROKER = 69
+    """The cluster could not be used: start again."""
+    BUG = 70
+    """Something nobody foresaw: start again, and look at the log."""
+    REPLACED = 75
+    """Another worker of the same name has taken over, or this one was silent for too long."""
+    CONFIGURATION = 78
+    """Starting again will not help before somebody changes the configuration."""
+
+
+def exit_after(seconds: float, code: int) -> None:
+    """End the process hard unless it ended by itself within `seconds`.
+
+    Faust's shutdown can hang for ever when it meets a rebalance or a broker outage: its consumer thread then waits
+    for a callback of the stopped main loop while its heartbeats keep the member in the group.
+    """
+    timer = threading.Timer(seconds, os._exit, [int(code)])
+    timer.daemon = True
+    timer.start()
+
+
+def exit_now(message: str, code: int) -> None:
+    """Write one line to standard error and end the process at once, from any thread."""
+    os.write(2, f"headrace: {message}\n".encode())
+    os._exit(int(code))

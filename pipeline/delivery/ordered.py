@@ -1,0 +1,322 @@
+"""Runner for stages that work in order on a partition's state: frontier and store."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from faust.types import TP
+
+from pipeline.delivery.api import OrderedPartition, OrderedStage, Output, SourceRecord
+from pipeline.delivery.assignment import Assignment, Batch, Start
+from pipeline.delivery.dead_letters import Breaker
+from pipeline.delivery.offsets import OffsetMap
+from pipeline.delivery.runner import Runner, log
+from pipeline.delivery.transactions import Verdict, Work
+from pipeline.errors import InputError
+from pipeline.state.changelog import Changelog
+from pipeline.state.store import PartitionStore
+from pipeline.state.view import StagedView, changelog_key
+
+MAX_ROUND_RECORDS = 5_000
+
+
+class _Input:
+    """One topic of one partition number in one assignment."""
+
+    def __init__(self, start: Start, breaker: Breaker) -> None:
+        self.expected = start.offset_map.base
+        """Position after the last batch that arrived."""
+        self.position = start.offset_map.base
+        """Position after the last record that was taken into a round."""
+        self.queue: deque[SourceRecord] = deque()
+        self.breaker = breaker
+
+
+class _Slot:
+    """One partition number in one assignment: its inputs, its state, its logic."""
+
+    def __init__(self, number: int, inputs: dict[str, _Input]) -> None:
+        self.number = number
+        self.inputs = inputs
+        self.store: PartitionStore | None = None
+        self.view: StagedView | None = None
+        self.logic: OrderedPartition | None = None
+
+
+class _Taken(NamedTuple):
+    """What a round takes from one input: records, and the position after them."""
+
+    slot: _Slot
+    topic: str
+    records: list[SourceRecord]
+    before: int
+    position: int
+
+
+class OrderedRunner(Runner):
+    """One micro-batch of all partitions of a worker, in order, and what the time made due: one transaction.
+
+    Args:
+        stage: opens the partitions' logic.
+        changelog: of the state.
+        directory: where the stores are.
+        tables: one-letter names of the state's tables.
+        clock: seconds since the epoch.
+        **shared: see `Runner`.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        stage: OrderedStage,
+        *,
+        changelog: Changelog,
+        directory: Path,
+        tables: tuple[str, ...],
+        clock: Callable[[], float] = time.time,
+        **shared: Any,
+    ) -> None:
+        super().__init__(app, **shared)
+        self._stage = stage
+        self._changelog = changelog
+        self._directory = directory
+        self._tables = tables
+        self._clock = clock
+        self._slots: dict[int, _Slot] = {}
+        self._next_due: float | None = None
+
+    # ---- assignment
+
+    async def _begin(self, assignment: Assignment) -> None:
+        for number in sorted({tp.partition for tp in assignment.partitions}):
+            slot = self._slot(number, assignment)
+            if not await self._in_thread(self._open_slot, slot, assignment) or not self._current(assignment):
+                await self._in_thread(_close_slot, slot)
+                return
+        self._note_due()
+        self._pace.work()
+
+    def _slot(self, number: int, assignment: Assignment) -> _Slot:
+        slot = self._slots.get(number)
+        if slot is None:
+            inputs = {
+                topic: _Input(
+                    assignment.starts[TP(topic, number)],
+                    Breaker(self.settings.breaker_share, self.settings.breaker_records),
+                )
+                for topic in self._input_topics
+            }
+            slot = self._slots[number] = _Slot(number, inputs)
+        return slot
+
+    def _open_slot(self, slot: _Slot, assignment: Assignment) -> bool:
+        """In the thread: restore the state and build the logic on it; False when no longer wanted."""
+        now = self._clock()
+        store = slot.store = PartitionStore(self._directory / str(slot.number), self._tables)
+        restored = self._changelog.restore(store, slot.number, now, lambda: self._current(assignment))
+        if restored is None:
+            return False
+        self.metrics.restored.inc(restored.records)
+        self.metrics.restore_s.inc(restored.seconds)
+        slot.view = StagedView(store, self._tables)
+        slot.logic = self._stage.open(slot.number, slot.view, now)
+        return True
+
+    def _forget(self) -> None:
+        slots, self._slots = self._slots, {}
+        self._next_due = None
+        self._thread.submit(_close_slots, list(slots.values()))
+
+    async def _drain(self) -> None:
+        """A round is never cut: what is queued and not taken is left to the next owner."""
+        for slot in self._slots.values():
+            for entry in slot.inputs.values():
+                entry.queue.clear()
+
+    # ---- intake
+
+    def _take(self, tp: TP, batch: Batch) -> None:
+        assignment = self._assignment
+        if assignment is None:
+            return
+        entry = self._slot(tp.partition, assignment).inputs[tp.topic]
+        self._check_chain(tp, entry.expected, batch)
+        if batch.end <= entry.expected:
+            return
+        entry.queue.extend(record for record in batch.records if record.offset >= entry.expected)
+        entry.expected = batch.end
+        if len(entry.queue) >= self.settings.queue_records:
+            self.app.consumer.held.add(tp)
+        self._pace.work(at_once=len(entry.queue) >= self.settings.queue_records)
+
+    # ---- commit
+
+    def _next_wake_s(self) -> float | None:
+        # Never more often than commits under load, whatever the stage says is due.
+        return None if self._next_due is None else max(self._pace.delay_s(), self._next_due - self._clock())
+
+    def _note_due(self) -> None:
+        due = [moment for slot in self._slots.values() if slot.logic and (moment := slot.logic.due()) is not None]
+        self._next_due = min(due, default=None)
+
+    def _take_round(self) -> list[_Taken]:
+        """In the loop thread: take records from the queues, an equal share of the round for each input."""
+        ready = [slot for slot in self._slots.values() if slot.logic is not None]
+        waiting = sum(1 for slot in ready for entry in slot.inputs.values() if entry.queue)
+        share = max(1, MAX_ROUND_RECORDS // max(1, waiting))
+        taken = []
+        for slot in ready:
+            for topic in self._input_topics:
+                entry = slot.inputs[topic]
+                if entry.breaker.open:
+                    continue
+                records = [entry.queue.popleft() for _ in range(min(share, len(entry.queue)))]
+                position = entry.queue[0].offset if entry.queue else entry.expected
+                if len(entry.queue) < self.settings.queue_records // 2:
+                    self.app.consumer.held.discard(TP(topic, slot.number))
+                if position > entry.position:
+                    taken.append(_Taken(slot, topic, records, entry.position, position))
+                    entry.position = position
+        return taken
+
+    async def _commit(self) -> None:
+        assignment = self._assignment
+        if assignment is None:
+            return
+        taken = [] if self._closing else self._take_round()
+        now = self._clock()
+        due = self._next_due is not None and self._next_due <= now and not self._closing
+        if not taken and not due:
+            self.last_progress_s = time.monotonic()
+            return
+        verdict, published = await self._transact(partial(self._round, taken, assignment, now))
+        if verdict is Verdict.COMMITTED:
+            self.metrics.outputs.inc(published)
+            for part in taken:
+                self.metrics.records.inc(len(part.records))
+                for record in part.records:
+                    self.metrics.latency_s.observe(max(0.0, self._clock() - record.timestamp / 1000))
+            self.app.monitor.on_tp_commit({TP(part.topic, part.slot.number): part.position for part in taken})
+        elif verdict is Verdict.FENCED:
+            self._lose_assignment()
+            return
+        else:  # undone: the same records again, before anything newer
+            for part in taken:
+                entry = part.slot.inputs[part.topic]
+                entry.queue.extendleft(reversed(part.records))
+                entry.position = part.before
+            self._pace.work()
+        self._note_due()
+        if any(entry.queue for slot in self._slots.values() for entry in slot.inputs.values()):
+            self._pace.work()
+
+    def _round(self, taken: list[_Taken], assignment: Assignment, now: float) -> tuple[Verdict, int]:
+        """In the thread: handle the records, do what is due, publish, apply."""
+        outputs: list[Output] = []
+        by_slot: dict[int, list[_Taken]] = {}
+        for part in taken:
+            by_slot.setdefault(part.slot.number, []).append(part)
+        worked: list[_Slot] = []
+        for number, slot in self._slots.items():
+            if slot.logic is None:
+                continue
+            parts = by_slot.get(number, [])
+            moment = slot.logic.due()
+            if not parts and (moment is None or moment > now):
+                continue
+            worked.append(slot)
+            outputs += self._work(slot, parts, now)
+        # Timer work too commits the position of all its inputs: a zombie's tick must be fenced.
+        positions = {
+            TP(topic, slot.number): OffsetMap(entry.position, entry.position)
+            for slot in worked
+            for topic, entry in slot.inputs.items()
+        }
+        changes = {slot.number: staged for slot in worked if slot.view and (staged := slot.view.changes())}
+        wrap = self._changelog.rows.wrap
+        records = {
+            number: [
+                (self._changelog.topic, changelog_key(table, key), None if value is None else wrap(value))
+                for (table, key), value in staged.items()
+            ]
+            for number, staged in changes.items()
+        }
+        verdict, high = self._producer.run(Work(outputs, records, positions, assignment.identity))
+        for slot in worked:
+            if slot.store is None or slot.view is None or slot.logic is None:
+                continue
+            if verdict is Verdict.COMMITTED:
+                if slot.number in changes:
+                    slot.store.apply(changes[slot.number], high[slot.number], now)
+                slot.view.clear()
+                slot.logic.committed()
+            else:
+                slot.logic.aborted()
+                self._reopen(slot, now, drop_staged=True)
+        return verdict, len(outputs)
+
+    def _work(self, slot: _Slot, parts: list[_Taken], now: float) -> list[Output]:
+        outputs: list[Output] = []
+        ranges: dict[str, tuple[int, int]] = {}
+        for part in parts:
+            breaker = slot.inputs[part.topic].breaker
+            for record in part.records:
+                made, dead = self._one(slot, record, now)
+                outputs += made
+                breaker.note(dead)
+            if breaker.open:
+                self.metrics.breaker_open.inc()
+                log.critical("%s/%d stands still: too much of it goes to the dead letters", part.topic, slot.number)
+            if part.records:
+                ranges[part.topic] = (part.records[0].offset, part.position)
+        if slot.logic is not None:
+            moment = slot.logic.due()
+            if moment is not None and moment <= now:
+                outputs += slot.logic.tick(now)
+            outputs += slot.logic.before_commit(ranges, now)
+        return outputs
+
+    def _one(self, slot: _Slot, record: SourceRecord, now: float) -> tuple[list[Output], bool]:
+        """Handle one record; one that fails half-way is undone alone. Return its outputs, and whether it is dead."""
+        if slot.view is None or slot.logic is None:
+            return [], False
+        mark = slot.view.savepoint()
+        try:
+            outputs = slot.logic.handle(record, now)
+            self._check_sizes(outputs)
+        except Exception as exc:  # noqa: BLE001  # a record nobody foresaw is a dead letter, not a dead worker
+            if not isinstance(exc, InputError):
+                log.exception("handling %s/%d/%d failed", record.topic, record.partition, record.offset)
+            if slot.view.savepoint() > mark or not isinstance(exc, InputError):
+                slot.view.rollback(mark)
+                self._reopen(slot, now, drop_staged=False)
+            return [self._dead_letter(record, exc)], True
+        return outputs, False
+
+    def _reopen(self, slot: _Slot, now: float, *, drop_staged: bool) -> None:
+        """What memory was derived from the view is rebuilt from it."""
+        if slot.view is None or slot.logic is None:
+            return
+        slot.logic.close()
+        if drop_staged:
+            slot.view.clear()
+        slot.logic = self._stage.open(slot.number, slot.view, now)
+
+
+def _close_slot(slot: _Slot) -> None:
+    if slot.logic is not None:
+        slot.logic.close()
+    slot.logic = slot.view = None
+    if slot.store is not None:
+        slot.store.close()
+    slot.store = None
+
+
+def _close_slots(slots: list[_Slot]) -> None:
+    for slot in slots:
+        _close_slot(slot)

@@ -1,0 +1,287 @@
+"""What both runners share: intake with its proof of no gap, the first commit's condition, the ways to end."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from faust.types import TP
+from mode import Service
+
+from pipeline.config import Delivery
+from pipeline.delivery.api import Output, SourceRecord
+from pipeline.delivery.assignment import Assignment, Batch
+from pipeline.delivery.dead_letters import dead_letter, reason_of
+from pipeline.delivery.exits import ExitCode, exit_after
+from pipeline.delivery.metrics import DeliveryMetrics
+from pipeline.delivery.pace import Pace
+from pipeline.delivery.stable_offsets import StableOffsets
+from pipeline.delivery.transactions import (
+    ReplacedError,
+    TransactionalProducer,
+    Verdict,
+    record_bytes,
+)
+from pipeline.errors import BrokerError, BugError, ConfigurationError, InputError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+MAX_ABORTS = 5
+CRASH_GRACE_S = 2.0
+
+
+class GapError(BugError):
+    """Records are missing between two fetched batches of a partition: the worker ends before it commits past them."""
+
+
+class Runner(Service, abc.ABC):
+    """One per worker: takes batches from the agent, gives them to the stage, commits.
+
+    Args:
+        app: the Faust app; its consumer is the one of `pipeline.delivery.transport`.
+        stage_name: for dead letters and metrics.
+        settings: delivery section of the configuration.
+        options: librdkafka options of the cluster.
+        input_topics: in the order in which an ordered stage takes them.
+        partitions: of every topic.
+        max_bytes: topic → largest record it takes; a larger output makes its source a dead letter.
+        producer: not yet opened.
+        metrics: of this worker.
+        interval_s: longest time between commits under load.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        stage_name: str,
+        settings: Delivery,
+        options: Mapping[str, str],
+        input_topics: tuple[str, ...],
+        partitions: int,
+        max_bytes: Mapping[str, int],
+        producer: TransactionalProducer,
+        metrics: DeliveryMetrics,
+        interval_s: float,
+    ) -> None:
+        super().__init__()
+        self.app = app
+        self.metrics = metrics
+        self.settings = settings
+        self.group: str = app.conf.id
+        self.last_progress_s = time.monotonic()
+        """Monotonic time of the last commit, or of the last moment with nothing to commit."""
+        self._stage_name = stage_name
+        self._options = options
+        self._input_topics = input_topics
+        self._partitions = partitions
+        self._max_bytes = max_bytes
+        self._producer = producer
+        self._pace = Pace(interval_s, time.monotonic)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="transactions")
+        self._commit_lock = asyncio.Lock()
+        self._ready = asyncio.Event()
+        self._assignment: Assignment | None = None
+        self._closing = False
+        self._aborts_in_a_row = 0
+        self._ending = False
+        app.on_partitions_revoked.connect(self._on_revoked, weak=False)
+
+    # ---- what a kind of runner adds
+
+    @abc.abstractmethod
+    async def _begin(self, assignment: Assignment) -> None:
+        """Set up the partitions of a new assignment: restore state, open the stage's partitions."""
+
+    @abc.abstractmethod
+    def _take(self, tp: TP, batch: Batch) -> None:
+        """Queue a batch; never waits."""
+
+    @abc.abstractmethod
+    async def _commit(self) -> None:
+        """Commit what is finished, if anything; called under the lock."""
+
+    @abc.abstractmethod
+    async def _drain(self) -> None:
+        """Partitions are called back: let work finish for the grace, cancel the rest."""
+
+    @abc.abstractmethod
+    def _forget(self) -> None:
+        """Drop everything that belongs to the assignment."""
+
+    @abc.abstractmethod
+    def _next_wake_s(self) -> float | None:
+        """How long the commit loop may sleep without work; None for ever."""
+
+    # ---- life
+
+    async def on_start(self) -> None:
+        """Take over the transactional id, then wait for the whole group's offsets to be stable: before any commit."""
+        await self._guarded(self._open())
+
+    async def _open(self) -> None:
+        await self._in_thread(self._producer.open)
+        reader = StableOffsets(self._options, self.group)
+        await self._in_thread(
+            reader.wait_for_group, self._input_topics, self._partitions, self.settings.stable_offsets_s
+        )
+        self._ready.set()
+
+    async def on_stop(self) -> None:
+        """Drain and commit: Faust sends no revoke at shutdown."""
+        await self._hand_back()
+        self._thread.shutdown()
+
+    def assigned(self, assignment: Assignment) -> None:
+        """Called by the consumer once the stable offsets of an assignment are known and sought."""
+        self._assignment = assignment
+        self._closing = False
+        self.metrics.assigned.set(len({tp.partition for tp in assignment.partitions}))
+        for tp, start in assignment.starts.items():
+            if not start.offset_map.readable:
+                self.metrics.unreadable_maps.inc()
+                log.warning("offset map of %s/%d can't be read: what it covered is done again", tp.topic, tp.partition)
+        self.add_future(self._guarded(self._begin_when_ready(assignment)))
+
+    async def _begin_when_ready(self, assignment: Assignment) -> None:
+        await self._ready.wait()
+        if self._current(assignment):
+            await self._begin(assignment)
+
+    async def submit(self, event: Any) -> None:
+        """Take one event of the agent. Never raises: Faust would restart the agent and skip the record."""
+        try:
+            batch: Batch = event.value
+            tp = TP(event.message.topic, event.message.partition)
+            if not self._closing and batch.assignment is not None and self._current(batch.assignment):
+                self._take(tp, batch)
+        except Exception as exc:  # noqa: BLE001  # whatever it is, committing past this batch would lose it
+            await self._end(exc)
+
+    @Service.task  # type: ignore[untyped-decorator]  # mode is not followed
+    async def _commit_loop(self) -> None:
+        await self._ready.wait()
+        while not self.should_stop:
+            await self._pace.wait(self._next_wake_s())
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Commit what is finished. Ends the worker on an error that nobody foresaw."""
+        await self._guarded(self._commit_locked())
+
+    async def _commit_locked(self) -> None:
+        async with self._commit_lock:
+            if self._assignment is not None and self._ready.is_set():
+                await self._commit()
+
+    async def _on_revoked(self, app: Any, revoked: Any, **kwargs: Any) -> None:
+        """Run before JoinGroup, when the old generation may still commit."""
+        del app, revoked, kwargs
+        await self._guarded(self._hand_back())
+
+    async def _hand_back(self) -> None:
+        self._closing = True
+        await self._drain()
+        await self._commit_locked()
+        async with self._commit_lock:
+            self.app.consumer.current_assignment = None  # also one whose offsets are still being read
+            self._lose_assignment()
+
+    # ---- for the kinds
+
+    def _current(self, assignment: Assignment) -> bool:
+        """Whether work of that assignment still counts; asked after every await."""
+        return self._assignment is assignment and self.app.consumer.current_assignment is assignment
+
+    def _lose_assignment(self) -> None:
+        """Stop counting on the partitions; a newer assignment that has arrived meanwhile is left alone."""
+        if self.app.consumer.current_assignment is self._assignment:
+            self.app.consumer.current_assignment = None
+        self._assignment = None
+        self.metrics.assigned.set(0)
+        self._forget()
+
+    async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)
+
+    async def _transact(self, call: Callable[[], tuple[Verdict, T]]) -> tuple[Verdict, T]:
+        """Run a transaction in the thread and keep the books that both runners keep."""
+        began_s = time.monotonic()
+        verdict, answer = await self._in_thread(call)
+        self.metrics.transaction_s.observe(time.monotonic() - began_s)
+        self._pace.committed()
+        if verdict is Verdict.COMMITTED:
+            self._aborts_in_a_row = 0
+            self.last_progress_s = time.monotonic()
+            self.metrics.commits.inc()
+            self.metrics.last_commit.set_to_current_time()
+        elif verdict is Verdict.FENCED:
+            log.warning("the partitions have moved: work since the last commit is left to their new owner")
+            self.metrics.fenced.inc()
+        else:
+            self.metrics.aborts.inc()
+            self._aborts_in_a_row += 1
+            if self._aborts_in_a_row >= MAX_ABORTS:
+                raise BrokerError(f"{MAX_ABORTS} transactions were aborted in a row")
+        return verdict, answer
+
+    def _dead_letter(self, record: SourceRecord, error: BaseException) -> Output:
+        reason = reason_of(error)
+        self.metrics.dead_letter(reason)
+        log.warning("dead letter %s/%d/%d: %s: %s", record.topic, record.partition, record.offset, reason, error)
+        return dead_letter(record, error, group=self.group, stage=self._stage_name)
+
+    def _check_sizes(self, outputs: list[Output]) -> None:
+        """Refuse outputs that their topic would refuse: an abort would only repeat itself.
+
+        Raises:
+            InputError: `too_large`.
+        """
+        for output in outputs:
+            limit = self._max_bytes.get(output.topic)
+            if limit is None:
+                raise BugError(f"output to {output.topic!r}, which is not in the table of topics")
+            if record_bytes(output) > limit:
+                raise InputError("too_large", f"a record of {record_bytes(output)} bytes for {output.topic}")
+
+    def _check_chain(self, tp: TP, expected: int, batch: Batch) -> None:
+        """Prove that nothing was dropped between the fetcher and here.
+
+        Raises:
+            GapError: there is a hole.
+        """
+        if batch.start > expected:
+            raise GapError(f"{tp.topic}/{tp.partition}: expected offset {expected}, the batch starts at {batch.start}")
+
+    async def _guarded(self, work: Any) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception as exc:  # noqa: BLE001  # nothing is repaired in place
+            await self._end(exc)
+
+    async def _end(self, exc: BaseException) -> None:
+        """Drop everything and end the worker: a restart reads the truth."""
+        if self._ending:
+            return
+        self._ending = True
+        code = ExitCode.BUG
+        if isinstance(exc, ReplacedError):
+            code = ExitCode.REPLACED
+        elif isinstance(exc, ConfigurationError):
+            code = ExitCode.CONFIGURATION
+        elif isinstance(exc, BrokerError):
+            code = ExitCode.BROKER
+        log.critical("this worker ends (exit status %d): %s", code, exc, exc_info=code is ExitCode.BUG)
+        exit_after(CRASH_GRACE_S, code)
+        self._closing = True
+        self.app.consumer.current_assignment = None
+        self._assignment = None
+        await self.crash(exc)

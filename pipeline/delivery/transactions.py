@@ -1,0 +1,194 @@
+"""One transactional producer per worker. The transaction is written down once, in its order, and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException, Message, Producer, TopicPartition
+from faust.types import TP
+
+from pipeline.delivery.api import Output
+from pipeline.delivery.identity import Identity
+from pipeline.delivery.offsets import OffsetMap, encode
+from pipeline.errors import BrokerError, BugError
+
+CALL_TIMEOUT_S = 15.0
+RETRY_LIMIT_S = 60.0
+# The largest topic takes 1 MiB; a dead letter adds its headers.
+MESSAGE_MAX_BYTES = (1 << 20) + (64 << 10)
+RECORD_OVERHEAD_BYTES = 512
+
+GROUP_FENCED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"})
+PRODUCER_FENCED = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
+INSTANCE_REPLACED = "FENCED_INSTANCE_ID"
+
+
+class Verdict(Enum):
+    """How a transaction ended, short of errors that end the worker."""
+
+    COMMITTED = "committed"
+    FENCED = "fenced"
+    """The group has given the partitions to somebody else: forget everything, wait for the next assignment."""
+    ABORTED = "aborted"
+    """Nothing is visible; the same work may be tried again."""
+
+
+class Work(NamedTuple):
+    """What one transaction makes visible together.
+
+    Attributes:
+        outputs: records to publish, dead letters included.
+        changes: state changes by partition: changelog topic, key, value.
+        positions: what to commit for each input partition, the partitions of timer work included.
+        identity: who commits.
+    """
+
+    outputs: Sequence[Output]
+    changes: Mapping[int, Sequence[tuple[str, bytes, bytes | None]]]
+    positions: Mapping[TP, OffsetMap]
+    identity: Identity
+
+
+class ReplacedError(BrokerError):
+    """Another worker of the same name has taken over."""
+
+
+class TransactionalProducer:
+    """Blocking; used from one thread.
+
+    Args:
+        options: librdkafka options of the cluster.
+        transactional_id: stable over restarts: a restarted worker ends its predecessor's open transaction at once.
+        timeout_s: after which the broker aborts an open transaction; about the session timeout.
+        compression: codec of the batches.
+    """
+
+    def __init__(self, options: Mapping[str, str], transactional_id: str, timeout_s: float, compression: str) -> None:
+        self._transactional_id = transactional_id
+        self._producer = Producer(
+            {
+                **options,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": int(timeout_s * 1000),
+                "linger.ms": 5,
+                # The default of 100 ms makes a transaction that follows at once wait for its predecessor's markers.
+                "retry.backoff.ms": 10,
+                "partitioner": "murmur2_random",
+                "message.max.bytes": MESSAGE_MAX_BYTES,
+                "compression.type": compression,
+                "compression.level": 1 if compression == "zstd" else -1,
+            }
+        )
+
+    def open(self) -> None:
+        """Take over the transactional id: fences a predecessor and ends its open transaction.
+
+        Raises:
+            BrokerError: the cluster did not answer in time or refuses the id.
+        """
+        try:
+            self._until_done(self._producer.init_transactions)
+        except KafkaException as exc:
+            raise BrokerError(f"producer {self._transactional_id}: {exc.args[0]}") from exc
+
+    def run(self, work: Work) -> tuple[Verdict, dict[int, int]]:
+        """Publish outputs, changelog, dead letters and offsets together, or nothing.
+
+        Returns:
+            The verdict, and for a committed one the changelog position after the last change of each partition.
+
+        Raises:
+            ReplacedError: a worker of the same name has fenced this one.
+            BrokerError: fatal for the producer: the outcome is unknown, the worker must end.
+            BugError: there is no identity that the broker would check.
+        """
+        if not work.identity.fenceable:
+            raise BugError("a transaction without a fenceable identity would be accepted from anybody")
+        high: dict[int, int] = {}
+        producer = self._producer
+        try:
+            producer.begin_transaction()
+            for output in work.outputs:
+                self._produce(output, None)
+            for partition, changes in work.changes.items():
+                last = len(changes) - 1
+                for index, (topic, key, value) in enumerate(changes):
+                    # Order is kept within a partition, so the report of the last change is enough.
+                    report = _note_position(high) if index == last else None
+                    self._produce(Output(topic, value, key, partition), report)
+            positions = [
+                TopicPartition(tp.topic, tp.partition, m.base, metadata=encode(m, tp.topic, tp.partition))
+                for tp, m in work.positions.items()
+            ]
+            producer.send_offsets_to_transaction(positions, bytes(work.identity), CALL_TIMEOUT_S)
+            self._until_done(producer.commit_transaction)
+            producer.poll(0)
+        except KafkaException as exc:
+            return self._abort(exc), {}
+        missing = work.changes.keys() - high.keys()
+        if any(work.changes[partition] for partition in missing):
+            raise BugError(f"committed, but no delivery report for the changelog of partitions {sorted(missing)}")
+        return Verdict.COMMITTED, high
+
+    def _abort(self, exc: KafkaException) -> Verdict:
+        error = exc.args[0]
+        if error.name() in PRODUCER_FENCED:
+            raise ReplacedError(f"producer {self._transactional_id} was fenced by a worker of the same name") from exc
+        if error.fatal():
+            raise BrokerError(f"producer {self._transactional_id}: {error}") from exc
+        self._until_done(self._producer.abort_transaction)
+        if error.name() == INSTANCE_REPLACED:
+            raise ReplacedError(f"member {self._transactional_id} was replaced by a worker of the same name") from exc
+        return Verdict.FENCED if error.name() in GROUP_FENCED else Verdict.ABORTED
+
+    def _produce(self, output: Output, report: Callable[[object, Message], None] | None) -> None:
+        topic, value, key, partition, headers = output
+        while True:
+            try:
+                if headers:
+                    self._producer.produce(topic, value, key, partition, report, headers=list(headers))
+                elif report is None:
+                    self._producer.produce(topic, value, key, partition)
+                else:
+                    self._producer.produce(topic, value, key, partition, report)
+            except BufferError:  # the local queue is full: let it drain
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def _until_done(self, call: Callable[[float], None]) -> None:
+        """Retriable means "call me again": begin or abort in its place would leave the outcome unknown."""
+        deadline = time.monotonic() + RETRY_LIMIT_S
+        while True:
+            try:
+                call(CALL_TIMEOUT_S)
+            except KafkaException as exc:
+                error = exc.args[0]
+                if error.name() in PRODUCER_FENCED:
+                    raise ReplacedError(
+                        f"producer {self._transactional_id} was fenced by a worker of the same name"
+                    ) from exc
+                if not error.retriable():
+                    raise
+                if time.monotonic() > deadline:
+                    raise BrokerError(f"producer {self._transactional_id}: {error}") from exc
+            else:
+                return
+
+
+def _note_position(high: dict[int, int]) -> Callable[[object, Message], None]:
+    def report(error: object, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is None and partition is not None and offset is not None:
+            high[partition] = offset + 1
+
+    return report
+
+
+def record_bytes(output: Output) -> int:
+    """Upper bound of what the record takes on the wire, in bytes, uncompressed."""
+    headers = sum(len(name) + len(value) for name, value in output.headers)
+    return len(output.value or b"") + len(output.key or b"") + headers + RECORD_OVERHEAD_BYTES

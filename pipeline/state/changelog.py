@@ -1,0 +1,169 @@
+"""Bringing a partition's store up to its changelog."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from pipeline.state.store import PartitionStore
+from pipeline.state.view import from_changelog
+
+log = logging.getLogger(__name__)
+
+GROUP = "headrace-restore"
+CHUNK_RECORDS = 20_000
+CALL_TIMEOUT_S = 15.0
+PROGRESS_INTERVAL_S = 0.5
+RETRY_PAUSE_S = 0.2
+BAR_WIDTH = 30
+
+
+class RowCodec(Protocol):
+    """How rows travel in the changelog topic."""
+
+    def wrap(self, row: bytes) -> bytes:
+        """Return the record value for a row."""
+        ...
+
+    def unwrap(self, value: bytes) -> bytes:
+        """Return the row of a record value."""
+        ...
+
+
+class PlainRows:
+    """Rows that are contract records already travel as they are."""
+
+    def wrap(self, row: bytes) -> bytes:
+        return row
+
+    def unwrap(self, value: bytes) -> bytes:
+        return value
+
+
+class Restored(NamedTuple):
+    """What a restore did: records read and seconds taken."""
+
+    records: int
+    seconds: float
+
+
+class Changelog:
+    """The compacted topic behind the stores of a stage; partition p of it belongs to store p.
+
+    Args:
+        options: librdkafka options of the cluster.
+        topic: name of the changelog topic.
+        rows: how rows travel in it.
+        delete_retention_s: how long the topic keeps deletions (delete.retention.ms); an older store is rebuilt.
+    """
+
+    def __init__(self, options: Mapping[str, str], topic: str, rows: RowCodec, delete_retention_s: float) -> None:
+        self.topic = topic
+        self.rows = rows
+        self._options = {**options, "group.id": GROUP, "enable.auto.commit": False}
+        self._delete_retention_s = delete_retention_s
+
+    def restore(self, store: PartitionStore, partition: int, now: float, wanted: Callable[[], bool]) -> Restored | None:
+        """Bring the store up to the changelog. Blocking.
+
+        To be called after the stable input offset is known. The target is the high watermark, not the last stable
+        offset: offsets can be stable while a marker of the same transaction is still missing here, and its changes
+        would be missed. It is read up to with read_committed.
+
+        Args:
+            store: the store of the partition; wiped first where it can't be trusted.
+            partition: of the changelog topic.
+            now: seconds since the epoch.
+            wanted: asked between chunks; False ends the restore.
+
+        Returns:
+            What was done, None when it was no longer wanted: the store is then behind and must be closed.
+        """
+        began_s = time.monotonic()
+        while wanted():
+            try:
+                records = self._restore(store, partition, now, wanted)
+            except KafkaException as exc:  # leader moving, broker away: go on from what the store has
+                log.warning("restore of %s/%d goes on after: %s", self.topic, partition, exc)
+                time.sleep(RETRY_PAUSE_S)
+            else:
+                return None if records is None else Restored(records, time.monotonic() - began_s)
+        return None
+
+    def _restore(self, store: PartitionStore, partition: int, now: float, wanted: Callable[[], bool]) -> int | None:
+        low, target = self._watermarks(partition)
+        if store.applied > target:
+            log.warning("state of partition %d is ahead of %s: rebuilt", partition, self.topic)
+            store.wipe()
+        elif store.applied and now - store.written_at > self._delete_retention_s:
+            log.warning("state of partition %d is older than the deletions kept in %s: rebuilt", partition, self.topic)
+            store.wipe()
+        position, records = max(store.applied, low), 0
+        if position >= target:
+            return records
+        progress = _Progress(f"{self.topic}/{partition}", position, target)
+        consumer = Consumer(
+            {
+                **self._options,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,  # its events carry the position past control and aborted records
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 50,
+                "queued.min.messages": 200_000,
+                "queued.max.messages.kbytes": 65_536,
+                "fetch.message.max.bytes": 4 << 20,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(self.topic, partition, position)])
+            while position < target and wanted():
+                changes: dict[tuple[str, bytes], bytes | None] = {}
+                for message in consumer.consume(CHUNK_RECORDS, 0.2):
+                    error, offset = message.error(), message.offset() or 0
+                    if error is None:
+                        value = message.value()
+                        row = None if value is None else self.rows.unwrap(value)
+                        changes[from_changelog(message.key() or b"")] = row
+                        position = offset + 1
+                        records += 1
+                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the public name of the constant
+                        position = max(position, offset)
+                    else:
+                        raise KafkaException(error)
+                if changes or position >= target:
+                    store.apply(changes, position, now)
+                progress.show(position, records)
+        finally:
+            consumer.close()
+        return records if position >= target else None
+
+    def _watermarks(self, partition: int) -> tuple[int, int]:
+        # read_committed would give the last stable offset as the high watermark
+        consumer = Consumer({**self._options, "isolation.level": "read_uncommitted"})
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=CALL_TIMEOUT_S)
+        finally:
+            consumer.close()
+        return low, high
+
+
+class _Progress:
+    """A bar in the log, at most twice a second."""
+
+    def __init__(self, name: str, start: int, target: int) -> None:
+        self._name, self._start, self._target = name, start, target
+        self._began_s = self._shown_s = time.monotonic()
+
+    def show(self, position: int, records: int) -> None:
+        now_s = time.monotonic()
+        if now_s - self._shown_s < PROGRESS_INTERVAL_S and position < self._target:
+            return
+        self._shown_s = now_s
+        share = (position - self._start) / max(1, self._target - self._start)
+        bar = ("#" * round(share * BAR_WIDTH)).ljust(BAR_WIDTH, ".")
+        rate = records / max(1e-3, now_s - self._began_s)
+        log.info("restore %s [%s] %3.0f %% %d records, %.0f/s", self._name, bar, 100 * share, records, rate)

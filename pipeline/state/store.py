@@ -1,0 +1,106 @@
+"""RocksDB of one partition number: committed state only, with the changelog position it stands for."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+
+from pipeline.errors import ConfigurationError
+
+META = "default"
+APPLIED = b"applied"
+WRITE_BUFFER_BYTES = 16 << 20
+BLOCK_CACHE_BYTES = 16 << 20
+BLOOM_BITS_PER_KEY = 10
+_POSITION = struct.Struct(">qd")
+
+
+def _options() -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(BLOCK_CACHE_BYTES))
+    table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+class PartitionStore:
+    """Tables as column families; every write names the changelog position it brings the store to.
+
+    The store may lag its changelog, never lead it: it is written only after the transaction committed.
+
+    Args:
+        path: directory, made when missing.
+        tables: one-letter names of all tables.
+
+    Raises:
+        ConfigurationError: another process has it open, or the disk refuses.
+    """
+
+    def __init__(self, path: Path, tables: Sequence[str]) -> None:
+        self._path = path
+        self._tables = tuple(tables)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self._db = Rdict(str(self._path), _options(), column_families={t: _options() for t in self._tables})
+        except Exception as exc:  # rocksdict raises bare Exception
+            raise ConfigurationError(f"state directory {self._path}: {exc}") from exc
+        self._families = {t: self._db.get_column_family(t) for t in self._tables}
+        self._handles = {t: self._db.get_column_family_handle(t) for t in self._tables}
+        raw = self._db.get(APPLIED)
+        self.applied, self.written_at = _POSITION.unpack(raw) if raw else (0, 0.0)
+        """Changelog position after the last change held, and when it was written (seconds since the epoch)."""
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """Return a row or None."""
+        row: bytes | None = self._families[table].get(key)
+        return row
+
+    def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return rows in the order of `keys`."""
+        rows: list[bytes | None] = self._families[table].get(list(keys)) if keys else []  # type: ignore[assignment]
+        return rows
+
+    def items(self, table: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Return rows from `start` on, in key order."""
+        yield from self._families[table].items(from_key=start)  # type: ignore[misc]  # raw mode: keys are bytes
+
+    def apply(self, changes: Mapping[tuple[str, bytes], bytes | None], applied: int, now: float) -> None:
+        """Write changes and their changelog position as one atomic batch.
+
+        Args:
+            changes: (table, key) → value; None deletes.
+            applied: changelog position after the last of them.
+            now: seconds since the epoch.
+        """
+        batch = WriteBatch(raw_mode=True)
+        for (table, key), value in changes.items():
+            if value is None:
+                batch.delete(key, self._handles[table])
+            else:
+                batch.put(key, value, self._handles[table])
+        batch.put(APPLIED, _POSITION.pack(applied, now))
+        self._db.write(batch)
+        self.applied, self.written_at = applied, now
+
+    def wipe(self) -> None:
+        """Forget everything; the changelog has it."""
+        self.close()
+        shutil.rmtree(self._path)
+        self._open()
+
+    def close(self) -> None:
+        """Close the database; the object must not be used afterwards."""
+        self._families.clear()
+        self._handles.clear()
+        self._db.close()
