@@ -14,6 +14,7 @@ from fastavro import schemaless_reader, schemaless_writer
 from fastavro.read import SchemaResolutionError
 
 from pipeline.contracts.lock import BUILT_IN, Lock, differences, read_lock
+from pipeline.contracts.places import UNFIT, Places
 from pipeline.contracts.schemas import DIRECTORY, Schema, read_schemas
 from pipeline.errors import BugError, ConfigurationError, InputError
 
@@ -23,8 +24,8 @@ FRAME_BYTES = 5
 Encoder = Callable[[Mapping[str, Any]], bytes]
 Decoder = Callable[[bytes | None], dict[str, Any]]
 
-# What fastavro raises for bytes or values that don't fit; a shortage of memory is not among it.
-_UNFIT = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, EOFError, SchemaResolutionError)
+# Resolution can't fail between versions that passed `headrace schemas check`; fastavro's type for it stands alone.
+_UNREADABLE = (*UNFIT, SchemaResolutionError)
 
 
 def frame(schema_id: int) -> bytes:
@@ -50,13 +51,12 @@ class Codecs:
         self._decoders: dict[str, Decoder] = {}
         for subject, versions in schemas.items():
             entry = lock.subjects[subject]
-            parsed = {schema.version: schema.parsed() for schema in versions}
-            newest = versions[-1].version
+            by_version = {schema.version: schema for schema in versions}
             self._encoders[subject] = _make_encoder(
-                subject, frame(entry.versions[entry.writes].id), parsed[entry.writes], whole=entry.writes == newest
+                by_version[entry.writes], frame(entry.versions[entry.writes].id), versions[-1]
             )
-            writers = {frame(entry.versions[version].id): document for version, document in parsed.items()}
-            self._decoders[subject] = _make_decoder(subject, writers, parsed[newest], names)
+            writers = {frame(entry.versions[schema.version].id): schema for schema in versions}
+            self._decoders[subject] = _make_decoder(writers, versions[-1], names)
 
     def encoder(self, subject: str) -> Encoder:
         """The function that encodes records of a subject; hold it where many are encoded.
@@ -118,41 +118,48 @@ def load_codec(lock: Path | None = None, schemas: Path = DIRECTORY) -> Codecs:
     return Codecs(contents, known)
 
 
-def _make_encoder(subject: str, prefix: bytes, schema: dict[str, Any], *, whole: bool) -> Encoder:
-    """Build an encoder; `whole`: refuse fields that the schema doesn't have (a newer record loses some on purpose)."""
+def _make_encoder(schema: Schema, prefix: bytes, newest: Schema) -> Encoder:
+    parsed = schema.parsed()
+    # A field that the schema doesn't have is a slip, unless an older version is written on purpose.
+    whole = schema is newest
 
     def encode(record: Mapping[str, Any]) -> bytes:
         out = io.BytesIO()
         out.write(prefix)
         try:
-            schemaless_writer(out, schema, record, strict_allow_default=whole)
-        except _UNFIT as exc:
-            raise BugError(f"a record doesn't fit {subject}: {exc}") from exc
+            schemaless_writer(out, parsed, record, strict_allow_default=whole)
+        except UNFIT as exc:
+            field = Places(schema.document).unwritable_field(record)
+            place = f"field {field}: " if field else ""
+            raise BugError(f"{place}not a {schema.subject} record: {_said(exc)}") from exc
         return out.getvalue()
 
     return encode
 
 
-def _make_decoder(
-    subject: str, writers: Mapping[bytes, dict[str, Any]], newest: dict[str, Any], names: Mapping[bytes, str]
-) -> Decoder:
-    # fastavro resolves nothing when no reader schema is given: that is the common case, and faster.
-    pairs = {prefix: (schema, None if schema is newest else newest) for prefix, schema in writers.items()}
+def _make_decoder(writers: Mapping[bytes, Schema], newest: Schema, names: Mapping[bytes, str]) -> Decoder:
+    subject = newest.subject
+    reader = newest.parsed()
+    # Without a reader schema fastavro resolves nothing: the common case, and faster.
+    pairs = {
+        prefix: (reader, None) if schema is newest else (schema.parsed(), reader) for prefix, schema in writers.items()
+    }
 
     def decode(value: bytes | None) -> dict[str, Any]:
         if value is None:
             raise InputError("undecodable", f"no value where a {subject} record is due")
-        pair = pairs.get(value[:FRAME_BYTES])
+        prefix = value[:FRAME_BYTES]
+        pair = pairs.get(prefix)
         if pair is None:
             raise _unknown_frame(value, subject, names)
         body = io.BytesIO(value)
         body.seek(FRAME_BYTES)
         try:
             record: dict[str, Any] = schemaless_reader(body, *pair)  # type: ignore[assignment]  # a contract is a record
-        except _UNFIT as exc:
+        except _UNREADABLE as exc:
+            field = Places(writers[prefix].document).unreadable_field(value[FRAME_BYTES:])
             raise InputError(
-                "undecodable",
-                f"byte {body.tell()} of {len(value)}: no {subject} record: {str(exc) or type(exc).__name__}",
+                "undecodable", f"byte {body.tell()} of {len(value)}: no {subject} record: {_said(exc)}", field
             ) from exc
         if body.tell() != len(value):
             raise InputError(
@@ -161,6 +168,10 @@ def _make_decoder(
         return record
 
     return decode
+
+
+def _said(exc: Exception) -> str:
+    return str(exc) or type(exc).__name__
 
 
 def _unknown_frame(value: bytes, subject: str, names: Mapping[bytes, str]) -> InputError:

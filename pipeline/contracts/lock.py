@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.contracts.files import write_atomically
 from pipeline.contracts.schemas import Schema
 from pipeline.errors import ConfigurationError
 
@@ -117,18 +117,7 @@ def write_lock(path: Path, lock: Lock) -> None:
             for subject, entry in sorted(lock.subjects.items())
         },
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(tree, indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)  # mkstemp's 0600 would hide the lock from a worker under another user
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomically(path, json.dumps(tree, indent=2) + "\n")
 
 
 def differences(lock: Lock, schemas: Mapping[str, tuple[Schema, ...]]) -> list[str]:
@@ -145,3 +134,20 @@ def differences(lock: Lock, schemas: Mapping[str, tuple[Schema, ...]]) -> list[s
             elif locked[version].sha256 != known[version].canonical_sha256:
                 found.append(f"{subject} v{version} is another schema than the one that was locked")
     return found
+
+
+def with_new_ids(lock: Lock, schemas: Mapping[str, tuple[Schema, ...]]) -> Lock:
+    """The lock with an id for each version that has none, and the newest of each subject written.
+
+    For the built-in lock alone: there the ids are ours to give, in the order in which versions came to be.
+    """
+    used = [version.id for entry in lock.subjects.values() for version in entry.versions.values()]
+    following = itertools.count(max(used, default=0) + 1)
+    subjects: dict[str, LockedSubject] = {}
+    for subject, versions in schemas.items():
+        known = dict(lock.subjects[subject].versions) if subject in lock.subjects else {}
+        for schema in versions:
+            if schema.version not in known:
+                known[schema.version] = LockedVersion(next(following), schema.canonical_sha256)
+        subjects[subject] = LockedSubject(versions[-1].version, known)
+    return Lock(lock.registry, subjects)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,7 +32,7 @@ class Schema:
 
     subject: str
     version: int
-    document: dict[str, Any]
+    document: dict[str, Any] = field(hash=False)
     path: Path
 
     @property
@@ -43,7 +43,7 @@ class Schema:
     @property
     def canonical_sha256(self) -> str:
         """SHA-256 (hex) of the parsing canonical form (Avro specification): equal where the bytes on the wire are."""
-        return hashlib.sha256(to_parsing_canonical_form(self.document).encode()).hexdigest()
+        return canonical_sha256(self.document)
 
     @property
     def document_sha256(self) -> str:
@@ -53,6 +53,11 @@ class Schema:
     def parsed(self) -> dict[str, Any]:
         """The schema as fastavro wants it."""
         return cast("dict[str, Any]", parse_schema(self.document))
+
+
+def canonical_sha256(document: Any) -> str:
+    """SHA-256 (hex) of the parsing canonical form of a schema given as JSON."""
+    return hashlib.sha256(to_parsing_canonical_form(document).encode()).hexdigest()
 
 
 def read_schemas(directory: Path = DIRECTORY) -> Mapping[str, tuple[Schema, ...]]:
