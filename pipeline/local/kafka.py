@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import secrets
-import socket
 import subprocess
 from pathlib import Path
 
 from pipeline.local import archives
-from pipeline.local.server import HOST, JavaServer, java
+from pipeline.local.server import HOST, JavaServer, is_open, java
 
 METADATA_S = 5.0
 JVM = (
@@ -82,9 +81,7 @@ class LocalBroker(JavaServer):
         return [*command, "kafka.Kafka", str(properties)]
 
     def _is_ready(self, port: int) -> bool:
-        try:
-            socket.create_connection((HOST, port), timeout=METADATA_S).close()
-        except OSError:
+        if not is_open(f"{HOST}:{port}"):
             return False
         from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import, and only needed here
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - as above

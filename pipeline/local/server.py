@@ -26,6 +26,7 @@ PORTS = "ports.json"
 ATTEMPTS = 3
 LOG_LINES_SHOWN = 15
 PAUSE_S = 0.05
+CONNECT_S = 1.0
 ORPHAN_S = 12.0  # a killed owner's server: the guard looks twice a second, asks it to stop and gives it 10 s
 # Below the range from which Linux and macOS take ports for outgoing connections: while a server is down for a moment
 # nobody takes its port by chance, and no client that keeps trying is connected to itself.
@@ -320,6 +321,16 @@ def free_ports(count: int, besides: Collection[int] = ()) -> list[int]:
                 check_port(port)
                 free.append(port)
     raise PortTakenError(f"no free port between {PORT_RANGE.start} and {PORT_RANGE.stop - 1}")
+
+
+def is_open(address: str) -> bool:
+    """Tell whether somebody listens at an address of this machine, host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _try_lock(file: IO[str]) -> bool:

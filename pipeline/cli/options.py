@@ -1,0 +1,33 @@
+"""What commands have in common: the configuration file and JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def config_option(command: Command) -> Command:
+    """Add `--config FILE`: a parameter `config_file`, None where the usual place is meant."""
+    return click.option(
+        "--config",
+        "config_file",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Configuration file; else HEADRACE_CONFIG, else headrace.toml where there is one.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`: a parameter `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")(command)
+
+
+def print_json(row: dict[str, Any]) -> None:
+    """Print an object as one line."""
+    click.echo(json.dumps(row, ensure_ascii=False))
