@@ -62,6 +62,7 @@ class Delivery(Section):
     transaction_timeout_s: float = Field(10.0, ge=1, description="the broker ends a transaction that is older")
     shutdown_s: float = Field(10.0, gt=0, description="a shutdown that takes longer is ended by the watchdog")
     stable_offsets_s: float = Field(60.0, gt=0, description="how long unstable offsets of the group are waited for")
+    stall_s: float = Field(60.0, gt=0, description="work at hand without a commit for so long turns /healthz red")
     queue_records: int = Field(2_000, gt=0, description="records waiting for each partition before it is held back")
     breaker_share: float = Field(0.2, gt=0, le=1, description="share of dead letters that stops a partition")
     breaker_records: int = Field(200, gt=0, description="records after which the share is looked at")

@@ -113,8 +113,9 @@ class ParallelStage(Protocol):
 class OrderedPartition(Protocol):
     """One partition of an ordered stage: frontier, store. Runs in one thread, in order.
 
-    What it keeps in memory is derived from its view; when the runner had to undo something it drops the object
-    and asks the stage to open the partition again.
+    What it keeps in memory is derived from its view and from the records of the round. When the runner has to undo
+    something it drops the object and what is staged, opens the partition again and repeats the round. A `handle` that
+    raises InputError without having written to the view must not have changed memory either.
     """
 
     def handle(self, record: SourceRecord, now: float) -> list[Output]:

@@ -192,7 +192,6 @@ class OrderedRunner(Runner):
         now = self._clock()
         due = self._next_due is not None and self._next_due <= now and not self._closing
         if not taken and not due:
-            self.last_progress_s = time.monotonic()
             return
         verdict, published = await self._transact(partial(self._round, taken, assignment, now))
         if verdict is Verdict.COMMITTED:
@@ -257,54 +256,81 @@ class OrderedRunner(Runner):
                 slot.logic.committed()
             else:
                 slot.logic.aborted()
-                self._reopen(slot, now, drop_staged=True)
+                self._reopen(slot, now)
         return verdict, len(outputs)
 
     def _work(self, slot: _Slot, parts: list[_Taken], now: float) -> list[Output]:
-        outputs: list[Output] = []
+        if slot.view is None or slot.logic is None:
+            return []
+        dead: dict[tuple[str, int], Output] = {}
+        while (outputs := self._handle_all(slot.logic, slot.view, parts, dead, now)) is None:
+            # A record failed half-way: the partition's round is done again without it, from what is committed.
+            self._reopen(slot, now)
         ranges: dict[str, tuple[int, int]] = {}
         for part in parts:
             breaker = slot.inputs[part.topic].breaker
             for record in part.records:
-                made, dead = self._one(slot, record, now)
-                outputs += made
-                breaker.note(dead)
+                breaker.note((part.topic, record.offset) in dead)
             if breaker.open:
                 self.metrics.breaker_open.inc()
                 log.critical("%s/%d stands still: too much of it goes to the dead letters", part.topic, slot.number)
             if part.records:
                 ranges[part.topic] = (part.records[0].offset, part.position)
-        if slot.logic is not None:
-            moment = slot.logic.due()
-            if moment is not None and moment <= now:
-                outputs += slot.logic.tick(now)
-            outputs += slot.logic.before_commit(ranges, now)
+        moment = slot.logic.due()
+        if moment is not None and moment <= now:
+            outputs += slot.logic.tick(now)
+        outputs += slot.logic.before_commit(ranges, now)
         return outputs
 
-    def _one(self, slot: _Slot, record: SourceRecord, now: float) -> tuple[list[Output], bool]:
-        """Handle one record; one that fails half-way is undone alone. Return its outputs, and whether it is dead."""
-        if slot.view is None or slot.logic is None:
-            return [], False
-        mark = slot.view.savepoint()
-        try:
-            outputs = slot.logic.handle(record, now)
-            self._check_sizes(outputs)
-        except Exception as exc:  # noqa: BLE001  # a record nobody foresaw is a dead letter, not a dead worker
-            if not isinstance(exc, InputError):
-                log.exception("handling %s/%d/%d failed", record.topic, record.partition, record.offset)
-            if slot.view.savepoint() > mark or not isinstance(exc, InputError):
-                slot.view.rollback(mark)
-                self._reopen(slot, now, drop_staged=False)
-            return [self._dead_letter(record, exc)], True
-        return outputs, False
+    def _handle_all(
+        self,
+        logic: OrderedPartition,
+        view: StagedView,
+        parts: list[_Taken],
+        dead: dict[tuple[str, int], Output],
+        now: float,
+    ) -> list[Output] | None:
+        """Handle the round's records of one partition.
 
-    def _reopen(self, slot: _Slot, now: float, *, drop_staged: bool) -> None:
-        """What memory was derived from the view is rebuilt from it."""
+        Args:
+            logic: of the partition.
+            view: its state, nothing staged.
+            parts: the records.
+            dead: (topic, offset) → dead letter, of the records that are not handled; those that fail are added.
+            now: seconds since the epoch.
+
+        Returns:
+            The outputs, or None when a record that failed may have left traces in the view or in memory.
+        """
+        outputs: list[Output] = []
+        for part in parts:
+            for record in part.records:
+                place = (part.topic, record.offset)
+                if place in dead:
+                    outputs.append(dead[place])
+                    continue
+                mark = view.savepoint()
+                try:
+                    made = logic.handle(record, now)
+                    self._check_sizes(made)
+                except Exception as exc:  # noqa: BLE001  # a record nobody foresaw is a dead letter, not a dead worker
+                    foreseen = isinstance(exc, InputError)
+                    if not foreseen:
+                        log.exception("handling %s/%d/%d failed", record.topic, record.partition, record.offset)
+                    dead[place] = self._dead_letter(record, exc)
+                    if not foreseen or view.savepoint() > mark:
+                        return None
+                    outputs.append(dead[place])
+                else:
+                    outputs += made
+        return outputs
+
+    def _reopen(self, slot: _Slot, now: float) -> None:
+        """Drop what is staged; what memory was derived from the view is rebuilt from it."""
         if slot.view is None or slot.logic is None:
             return
         slot.logic.close()
-        if drop_staged:
-            slot.view.clear()
+        slot.view.clear()
         slot.logic = self._stage.open(slot.number, slot.view, now)
 
 

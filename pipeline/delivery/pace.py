@@ -23,11 +23,14 @@ class Pace:
         self._interval_s = interval_s
         self._clock = clock
         self._last_s = float("-inf")
+        self._waiting_since_s: float | None = None
         self._work = asyncio.Event()
         self._now = asyncio.Event()
 
     def work(self, *, at_once: bool = False) -> None:
         """There is something to commit; `at_once`: it is urgent or large."""
+        if self._waiting_since_s is None:
+            self._waiting_since_s = self._clock()
         self._work.set()
         if at_once:
             self._now.set()
@@ -50,3 +53,9 @@ class Pace:
             await asyncio.wait_for(self._now.wait(), self.delay_s())
         self._work.clear()
         self._now.clear()
+        self._waiting_since_s = None
+
+    @property
+    def waiting_s(self) -> float:
+        """How long work has been at hand without a commit beginning."""
+        return 0.0 if self._waiting_since_s is None else self._clock() - self._waiting_since_s

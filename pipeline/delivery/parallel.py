@@ -270,7 +270,6 @@ class ParallelRunner(Runner):
     async def _commit(self) -> None:
         assignment = self._assignment
         if assignment is None or not self._dirty:
-            self.last_progress_s = time.monotonic()
             return
         # One snapshot in the loop thread: results and finished offsets belong together.
         outputs, self._outputs = self._outputs, []

@@ -75,8 +75,6 @@ class Runner(Service, abc.ABC):
         self.metrics = metrics
         self.settings = settings
         self.group: str = app.conf.id
-        self.last_progress_s = time.monotonic()
-        """Monotonic time of the last commit, or of the last moment with nothing to commit."""
         self._stage_name = stage_name
         self._options = options
         self._input_topics = input_topics
@@ -90,6 +88,8 @@ class Runner(Service, abc.ABC):
         self._assignment: Assignment | None = None
         self._closing = False
         self._aborts_in_a_row = 0
+        self._commit_began_s: float | None = None
+        self._loop_seen_s = time.monotonic()
         self._ending = False
         app.on_partitions_revoked.connect(self._on_revoked, weak=False)
 
@@ -178,7 +178,22 @@ class Runner(Service, abc.ABC):
     async def _commit_locked(self) -> None:
         async with self._commit_lock:
             if self._assignment is not None and self._ready.is_set():
+                self._commit_began_s = time.monotonic()
                 await self._commit()
+                self._commit_began_s = None
+
+    @Service.task  # type: ignore[untyped-decorator]  # mode is not followed
+    async def _show_life(self) -> None:
+        while not self.should_stop:
+            self._loop_seen_s = time.monotonic()
+            await self.sleep(1.0)
+
+    def stalled_s(self) -> float:
+        """How long commits have stood still, seconds: a commit in progress, work without one, or a stuck loop."""
+        now_s = time.monotonic()
+        began_s = self._commit_began_s
+        in_commit_s = 0.0 if began_s is None else now_s - began_s
+        return max(in_commit_s, self._pace.waiting_s, now_s - self._loop_seen_s)
 
     async def _on_revoked(self, app: Any, revoked: Any, **kwargs: Any) -> None:
         """Run before JoinGroup, when the old generation may still commit."""
@@ -218,7 +233,6 @@ class Runner(Service, abc.ABC):
         self._pace.committed()
         if verdict is Verdict.COMMITTED:
             self._aborts_in_a_row = 0
-            self.last_progress_s = time.monotonic()
             self.metrics.commits.inc()
             self.metrics.last_commit.set_to_current_time()
         elif verdict is Verdict.FENCED:

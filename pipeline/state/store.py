@@ -73,7 +73,7 @@ class PartitionStore:
 
     def items(self, table: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Return rows from `start` on, in key order."""
-        yield from self._families[table].items(from_key=start)  # type: ignore[misc]  # raw mode: keys are bytes
+        yield from self._families[table].items(from_key=start)  # raw mode: keys are bytes
 
     def apply(self, changes: Mapping[tuple[str, bytes], bytes | None], applied: int, now: float) -> None:
         """Write changes and their changelog position as one atomic batch.

@@ -1,0 +1,26 @@
+"""Store stage: documents in, files out, each document in one finished file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.config import Settings
+from pipeline.contracts.codec import load_codec
+from pipeline.delivery.worker import Worker
+from pipeline.store.segments import TABLES, StoreStage
+from pipeline.topics import DOCUMENTS, SEGMENTS
+
+
+def build(settings: Settings) -> Worker:
+    """Wire one worker of the stage."""
+    codecs = load_codec(settings.registry.lock)
+    stage = StoreStage(settings.store.directory, codecs.decoder(DOCUMENTS.subject), codecs.encoder(SEGMENTS.subject))
+    worker = Worker("store", settings, max_poll_records=500)
+    worker.run_ordered(stage, TABLES, interval_s=settings.store.segment_s)
+
+    @worker.agent
+    async def store(batches: Any) -> None:
+        async for batch in batches.events():
+            await worker.submit(batch)
+
+    return worker

@@ -1,0 +1,48 @@
+"""`headrace worker STAGE`: one worker process of a stage."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from pathlib import Path
+
+import click
+import uvloop
+
+from pipeline.config import Settings, client_options, load
+from pipeline.topics import INPUTS, STAGES, TABLE, all_names
+
+log = logging.getLogger(__name__)
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@click.command()
+@click.argument("stage", type=click.Choice(STAGES))
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="Configuration file.")
+def worker(stage: str, config_file: Path | None) -> None:
+    """Run one worker of STAGE until a signal; waits for the broker, refuses wrong topics."""
+    loaded = load(config_file)
+    settings = loaded.settings
+    logging.basicConfig(level=settings.worker.log_level.upper(), format=LOG_FORMAT)
+    _check_broker(stage, settings)
+    # The policy must be set before faust is imported: `faust --loop uvloop` comes too late.
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    from pipeline.ops.endpoint import serve  # noqa: PLC0415  # after the loop policy
+    from pipeline.ops.worker_health import worker_health  # noqa: PLC0415  # after the loop policy
+
+    agent = importlib.import_module(f"agents.{stage}")
+    running = agent.build(settings)
+    port = serve(settings.worker.metrics_host, settings.worker.metrics_port, running.registry, worker_health(running))
+    log.info("%s: metrics and health on http://%s:%d", running.name, settings.worker.metrics_host, port)
+    running.main()
+
+
+def _check_broker(stage: str, settings: Settings) -> None:
+    from pipeline.delivery.broker_wait import wait_for_broker  # noqa: PLC0415  # needs the configuration first
+    from pipeline.ops.topics import verify  # noqa: PLC0415  # same
+
+    wait_for_broker(client_options(settings.broker)["bootstrap.servers"])
+    names = {t.name for t in TABLE} | {t.dlq for t in INPUTS[stage]}
+    verify(settings, sorted(names & {name for name, _ in all_names()}))

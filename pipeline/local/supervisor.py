@@ -1,0 +1,189 @@
+"""Worker processes on one machine: started, counted, killed, started again."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from pipeline.delivery.exits import ExitCode
+from pipeline.errors import ConfigurationError
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+RESTART_PAUSE_S = 1.0
+STOP_LIMIT_S = 20.0
+LOG_TAIL_BYTES = 4_000
+
+
+def _die_with_parent() -> None:
+    """In the child: be asked to stop when the supervisor is gone, however it went (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class WorkerProcess:
+    """One worker under one stable name, through all its processes.
+
+    Args:
+        label: shown to people; stage and number.
+        command: arguments after the Python interpreter.
+        environ: added to the environment of this process.
+        log: file its output is appended to.
+    """
+
+    def __init__(self, label: str, command: list[str], environ: Mapping[str, str], log: Path) -> None:
+        self.label = label
+        self.restarts = 0
+        self.log = log
+        self._command = command
+        self._environ = dict(environ)
+        self._past_cpu_s = 0.0
+        self._cpu_s = 0.0
+        self._ended_at_s: float | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, None while there is no process."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Start a process. To be called from the main thread: the death signal is bound to the thread that forks."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, *self._command],
+                env={**os.environ, **self._environ},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,  # Ctrl-C in the terminal is the supervisor's to handle
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  # nothing but the call itself happens in the child
+            )
+        self._ended_at_s = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a node that loses power."""
+        self._count_cpu()
+        if self._process:
+            self._process.kill()
+
+    def terminate(self) -> None:
+        """SIGTERM, as a deploy."""
+        if self._process:
+            self._process.terminate()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the process to end; False when it took longer and was killed."""
+        if self._process is None:
+            return True
+        self._count_cpu()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return False
+        return True
+
+    def look_after(self) -> None:
+        """Count its CPU time; start it again where it has ended.
+
+        Raises:
+            ConfigurationError: it ended because of its configuration; starting it again would not help.
+        """
+        if self._process is None:
+            return
+        code = self._process.poll()
+        if code is None:
+            self._count_cpu()
+            return
+        if code == ExitCode.CONFIGURATION:
+            raise ConfigurationError(f"{self.label} can't work: {self.tail()}")
+        if self._ended_at_s is None:
+            self._ended_at_s = time.monotonic()
+            self._past_cpu_s, self._cpu_s = self._past_cpu_s + self._cpu_s, 0.0
+        # A killed one comes back at once; one that ended by itself may have a reason that lasts.
+        if code == -signal.SIGKILL or time.monotonic() - self._ended_at_s >= RESTART_PAUSE_S:
+            self.restarts += 1
+            self.start()
+
+    def cpu_s(self) -> float:
+        """CPU seconds of all its processes so far, their children included."""
+        return self._past_cpu_s + self._cpu_s
+
+    def tail(self) -> str:
+        """End of its log."""
+        try:
+            return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        except FileNotFoundError:
+            return "(no log)"
+
+    def _count_cpu(self) -> None:
+        if self.pid is not None:
+            self._cpu_s = process_cpu_s(self.pid) or self._cpu_s
+
+
+def process_cpu_s(pid: int) -> float:
+    """CPU seconds of a process and its children, ended ones included; 0 where it is gone."""
+    try:
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        total = times.user + times.system + times.children_user + times.children_system
+        for child in process.children(recursive=True):
+            own = child.cpu_times()
+            total += own.user + own.system
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(total)
+
+
+class Fleet:
+    """All workers of a run.
+
+    Args:
+        directory: where logs and data are.
+        environ: configuration shared by all.
+        workers: stage → how many.
+    """
+
+    def __init__(self, directory: Path, environ: Mapping[str, str], workers: Mapping[str, int]) -> None:
+        self.by_stage: dict[str, list[WorkerProcess]] = {
+            stage: [_worker(directory, environ, stage, str(number)) for number in range(count)]
+            for stage, count in workers.items()
+        }
+
+    @property
+    def all(self) -> list[WorkerProcess]:
+        """Every worker."""
+        return [worker for workers in self.by_stage.values() for worker in workers]
+
+    def start(self) -> None:
+        """Start them all."""
+        for worker in self.all:
+            worker.start()
+
+    def look_after(self) -> None:
+        """Restart what has ended; see `WorkerProcess.look_after`."""
+        for worker in self.all:
+            worker.look_after()
+
+    def stop(self) -> list[str]:
+        """Ask all to stop and wait; returns the labels of those that had to be killed."""
+        for worker in self.all:
+            worker.terminate()
+        deadline = time.monotonic() + STOP_LIMIT_S
+        return [worker.label for worker in self.all if not worker.wait(max(0.1, deadline - time.monotonic()))]
+
+
+def _worker(directory: Path, environ: Mapping[str, str], stage: str, number: str) -> WorkerProcess:
+    own = {**environ, "HEADRACE_WORKER__NAME": number, "HEADRACE_WORKER__DATA_DIR": str(directory)}
+    command = ["-m", "pipeline.cli", "worker", stage]
+    return WorkerProcess(f"{stage}-{number}", command, own, directory / "logs" / f"{stage}-{number}.log")
