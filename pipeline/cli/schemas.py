@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from pipeline.config import load
+from pipeline.cli.options import config_option
+from pipeline.config import Registry, load
 from pipeline.contracts.golden import read_golden, write_missing_bodies
 from pipeline.contracts.lock import BUILT_IN, Lock, differences, read_lock, with_new_ids, write_lock
 from pipeline.contracts.registration import register_schemas, registry_differences
@@ -17,6 +18,7 @@ from pipeline.contracts.released import release as add_released
 from pipeline.contracts.rules import check_contracts
 from pipeline.contracts.schemas import DIRECTORY, read_schemas
 from pipeline.errors import ConfigurationError
+from pipeline.local.stack import with_local_addresses
 from pipeline.topics import TABLE
 
 EXIT_DIFFERENT = 1
@@ -31,7 +33,6 @@ def schemas() -> None:
 @click.option(
     "--avro",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=None,
     help="The folder of schemas; the built-in one unless given.",
 )
 def check(avro: Path | None) -> None:
@@ -47,21 +48,20 @@ def check(avro: Path | None) -> None:
 
 
 @schemas.command()
-@click.option("--url", default=None, help="The registry; registry.url unless given.")
-@click.option(
-    "--lock", type=click.Path(dir_okay=False, path_type=Path), default=None, help="registry.lock unless given."
-)
+@click.option("--url", help="The registry; else registry.url, else that of the running local stack.")
+@click.option("--lock", type=click.Path(dir_okay=False, path_type=Path), help="registry.lock unless given.")
 @click.option(
     "--keep-writing",
     is_flag=True,
     help="New versions get ids, but producers write the version of the present lock: the first of two deployments.",
 )
-def register(url: str | None, lock: Path | None, *, keep_writing: bool) -> None:
+@config_option
+def register(url: str | None, lock: Path | None, config_file: Path | None, *, keep_writing: bool) -> None:
     """Put all versions into a registry, FULL_TRANSITIVE, and write the lock of its ids.
 
     The lock belongs into the deployment: with it workers start and run while the registry is down.
     """
-    settings = load().settings.registry
+    settings = _registry_settings(config_file)
     path = lock or settings.lock
     if path is None:
         raise ConfigurationError("registry.lock is not set: name the file to write with --lock")
@@ -75,17 +75,20 @@ def register(url: str | None, lock: Path | None, *, keep_writing: bool) -> None:
 
 
 @schemas.command()
-@click.option("--url", default=None, help="The registry; registry.url unless given; none: only the lock is compared.")
+@click.option("--url", help="The registry; else registry.url, else that of the running local stack.")
 @click.option(
     "--lock",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
     help="registry.lock unless given; none: the built-in one.",
 )
+@config_option
 @click.pass_context
-def diff(context: click.Context, url: str | None, lock: Path | None) -> None:
-    """Tell what schemas, lock and registry disagree on, a line each; exit status 1 if there is anything."""
-    settings = load().settings.registry
+def diff(context: click.Context, url: str | None, lock: Path | None, config_file: Path | None) -> None:
+    """Tell what schemas, lock and registry disagree on, a line each; exit status 1 if there is anything.
+
+    Without a registry only schemas and lock are compared.
+    """
+    settings = _registry_settings(config_file)
     contents = read_lock(lock or settings.lock)
     known = read_schemas()
     found = differences(contents, known)
@@ -119,6 +122,11 @@ def release() -> None:
     _write_lock(BUILT_IN, lock)
     for name in add_released(directory, known):
         click.echo(f"released {name}")
+
+
+def _registry_settings(config_file: Path | None) -> Registry:
+    settings = load(config_file).settings
+    return settings.registry if settings.registry.url else with_local_addresses(settings).registry
 
 
 def _directory() -> Path:

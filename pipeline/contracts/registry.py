@@ -46,12 +46,13 @@ class SchemaRegistry:
     Args:
         url: base of the API, with user and password where it wants them; Apicurio's ends in /apis/ccompat/v7.
         timeout_s: for each call.
+        transport: how to send, for tests; None sends by HTTP.
 
     Every method raises `BrokerError` when the registry is down, too slow or broken (try later), and
     `ConfigurationError` when it refuses (something must be changed); both name the address, without its password.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S, transport: httpx.BaseTransport | None = None) -> None:
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL as exc:
@@ -59,7 +60,9 @@ class SchemaRegistry:
         if parsed.scheme not in {"http", "https"} or not parsed.host:
             raise ConfigurationError("registry.url: must be http://host:port or https://host:port, and a path")
         self.label = str(parsed.copy_with(username=None, password=None))
-        self._client = httpx.Client(base_url=parsed, timeout=timeout_s, headers={"Accept": f"{_CONTENT_TYPE}, */*"})
+        self._client = httpx.Client(
+            base_url=parsed, timeout=timeout_s, transport=transport, headers={"Accept": f"{_CONTENT_TYPE}, */*"}
+        )
 
     def __enter__(self) -> Self:
         return self

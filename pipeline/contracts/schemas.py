@@ -69,11 +69,11 @@ def read_schemas(directory: Path = DIRECTORY) -> Mapping[str, tuple[Schema, ...]
     Raises:
         ConfigurationError: a file that is no Avro record schema, a subject without versions or with a gap in them.
     """
-    subjects = {
-        folder.name: _read_versions(folder)
-        for folder in sorted(directory.iterdir())
-        if folder.is_dir() and not folder.name.startswith((".", "_"))
-    }
+    try:
+        folders = sorted(folder for folder in directory.iterdir() if folder.is_dir())
+    except OSError as exc:
+        raise ConfigurationError(f"{directory}: {exc.strerror}") from exc
+    subjects = {folder.name: _read_versions(folder) for folder in folders}
     if not subjects:
         raise ConfigurationError(f"{directory}: no schemas")
     return subjects
@@ -92,6 +92,7 @@ def _read_schema(subject: str, version: int, path: Path) -> Schema:
         parse_schema(document)
     except (ValueError, KeyError, TypeError, SchemaParseException, UnknownType) as exc:
         raise ConfigurationError(f"{path}: not an Avro schema: {exc!r}") from exc
-    if not isinstance(document, dict) or document.get("type") != "record":
-        raise ConfigurationError(f"{path}: the value of a topic must be a record")
+    # fastavro takes a record without fields for one with none.
+    if not isinstance(document, dict) or document["type"] != "record" or "fields" not in document:
+        raise ConfigurationError(f"{path}: the value of a topic must be a record with fields")
     return Schema(subject, version, document, path)
