@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -73,6 +74,10 @@ def topic_factory(admin) -> Iterator[Callable[..., str]]:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=rows)
         admin.create_topics([topic])[name].result(REACH_S)
         made.append(name)
+        deadline = time.monotonic() + REACH_S
+        # The controller has it before the broker shows it.
+        while len(admin.list_topics(name, timeout=REACH_S).topics[name].partitions) < partitions:
+            assert time.monotonic() < deadline, f"{name} does not show"
         return name
 
     yield make

@@ -146,6 +146,8 @@ def apply(options: Mapping[str, str], settings: Settings) -> list[Difference]:
             )
         admin.create([difference.topic for difference in found if difference.kind == "missing"])
         admin.configure([difference for difference in found if difference.kind == "config"])
+        if found:
+            admin.wait_until_mended()
         return found
 
 
@@ -249,7 +251,7 @@ class _Admin:
             }
 
     def create(self, names: list[str]) -> None:
-        """Create topics and wait until the broker shows them."""
+        """Create topics."""
         if not names:
             return
         table = dict(all_names())
@@ -264,10 +266,6 @@ class _Admin:
         ]
         with self._mapped_errors():
             self._finish(self._client.create_topics(topics, request_timeout=self._left_s()))
-            while not set(names) <= self.partition_counts().keys():
-                if time.monotonic() > self._deadline:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its own name
-                time.sleep(PAUSE_S)
 
     def configure(self, differences: list[Difference]) -> None:
         """Set the configuration keys that differ; the others stay."""
@@ -282,6 +280,16 @@ class _Admin:
         ]
         with self._mapped_errors():
             self._finish(self._client.incremental_alter_configs(resources, request_timeout=self._left_s()))
+
+    def wait_until_mended(self) -> None:
+        """Wait until the broker shows what its controller has already accepted."""
+        while left := self.differences():
+            if time.monotonic() > self._deadline:
+                raise BrokerError(
+                    f"broker {self._address} has accepted the changes and does not show them after {self._wait_s:g} s: "
+                    + "; ".join(map(str, left))
+                )
+            time.sleep(PAUSE_S)
 
     def _finish(self, answers: Mapping[Any, Future[None]]) -> None:
         for answer in answers.values():
