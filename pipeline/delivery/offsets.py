@@ -74,8 +74,8 @@ def encode(offset_map: OffsetMap, topic: str, partition: int) -> str:
     numbers = bytearray()
     _append(numbers, end - base)
     last = base
-    for offset in unfinished:
-        if not last <= offset < end or (offset == last and last != base):
+    for index, offset in enumerate(unfinished):
+        if not last <= offset < end or (index and offset == last):
             raise ValueError(f"unfinished offset {offset} is out of order or outside [{base}, {end})")
         _append(numbers, offset - last)
         last = offset
@@ -189,7 +189,7 @@ class OffsetTracker:
 
     def may_start(self, offset: int) -> bool:
         """Whether the bounds of the map leave room to start the record at `offset`."""
-        if offset < self._known_end:
+        if offset < self._known_end or not self._in_flight:  # alone it is the base of its map, however far away
             return True
         return self.unfinished < MAX_UNFINISHED and offset - self.committable < MAX_WINDOW
 
@@ -233,7 +233,8 @@ class OffsetTracker:
         """Return what a commit now may say."""
         base = self.committable
         unfinished = sorted(self._in_flight) + self._known_unfinished[self._known_index :]
-        end = max(self.position, self._known_end)
         if not unfinished:
             return OffsetMap(base, base)
-        return OffsetMap(base, max(base, end), tuple(unfinished))
+        # Nothing beyond the window was started, but skipped offsets may reach further.
+        end = min(max(self.position, self._known_end), base + MAX_WINDOW)
+        return OffsetMap(base, end, tuple(unfinished))
