@@ -20,6 +20,9 @@ REASONS = frozenset(
 HEADER_PREFIX = "dlq-"
 MAX_HEADER_BYTES = 8 << 10
 MAX_MESSAGE_BYTES = 2 << 10
+MAX_REPLAYS_DIGITS = 9
+CUT_HEADER_BYTES = 32
+"""Room for the header that says how much is missing."""
 VERSION = importlib.metadata.version("headrace")
 # Names the ids of dead letters (RFC 9562 5.5); any fixed UUID serves.
 _NAMESPACE = uuid.UUID("6f0d7a5e-4a8b-5d5c-9c58-3d3f8f6b8d2e")
@@ -50,7 +53,7 @@ def dead_letter(record: SourceRecord, error: BaseException, *, group: str, stage
     described = {
         "reason": reason_of(error),
         "error": type(error).__name__,
-        "message": str(error).encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore"),
+        "message": str(error).encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore"),
         "stage": stage,
         "version": VERSION,
         "id": dead_letter_id(group, record.topic, record.partition, record.offset),
@@ -64,16 +67,30 @@ def dead_letter(record: SourceRecord, error: BaseException, *, group: str, stage
     headers = [(HEADER_PREFIX + name, value.encode()) for name, value in described.items()]
     room = MAX_HEADER_BYTES - sum(len(name) + len(value) for name, value in headers)
     for name, value in record.headers:
-        size = len(name) + len(value or b"")
+        size = len(name.encode()) + len(value or b"")
         if not name.startswith(HEADER_PREFIX) and size <= room:
             headers.append((name, value or b""))
             room -= size
     return Output(record.topic + DLQ_SUFFIX, record.value, record.key, record.partition, tuple(headers))
 
 
+def cut(letter: Output, excess_bytes: int) -> Output:
+    """Return a dead letter that is too large for its topic without the end of its value, and of its key if need be.
+
+    A source record may be larger than any topic takes once it is unpacked. The header `dlq-cut` says how many bytes
+    are missing.
+    """
+    left = max(0, len(letter.key or b"") + len(letter.value or b"") - excess_bytes - CUT_HEADER_BYTES)
+    key = None if letter.key is None else letter.key[:left]
+    value = None if letter.value is None else letter.value[: left - len(key or b"")]
+    missing = sum(len(part or b"") for part in letter[1:3]) - len(key or b"") - len(value or b"")
+    headers = (*letter.headers, (HEADER_PREFIX + "cut", str(missing).encode()))
+    return letter._replace(key=key, value=value, headers=headers)
+
+
 def _replays(headers: Iterable[tuple[str, bytes]]) -> str:
     for name, value in headers:
-        if name == HEADER_PREFIX + "replays" and value.isdigit():
+        if name == HEADER_PREFIX + "replays" and value and value.isdigit() and len(value) <= MAX_REPLAYS_DIGITS:
             return value.decode()
     return "0"
 
@@ -99,5 +116,6 @@ class Breaker:
             self._dead -= self._recent[0]
         self._recent.append(dead)
         self._dead += dead
-        if len(self._recent) == self._recent.maxlen and self._dead > self._share * len(self._recent):
+        seen = len(self._recent)
+        if seen == self._recent.maxlen and (self._dead > self._share * seen or self._dead == seen):
             self.open = True

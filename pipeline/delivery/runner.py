@@ -16,7 +16,7 @@ from mode import Service
 from pipeline.config import Delivery
 from pipeline.delivery.api import Output, SourceRecord
 from pipeline.delivery.assignment import Assignment, Batch
-from pipeline.delivery.dead_letters import dead_letter, reason_of
+from pipeline.delivery.dead_letters import cut, dead_letter, reason_of
 from pipeline.delivery.exits import ExitCode, exit_after
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.pace import Pace
@@ -249,7 +249,9 @@ class Runner(Service, abc.ABC):
         reason = reason_of(error)
         self.metrics.dead_letter(reason)
         log.warning("dead letter %s/%d/%d: %s: %s", record.topic, record.partition, record.offset, reason, error)
-        return dead_letter(record, error, group=self.group, stage=self._stage_name)
+        letter = dead_letter(record, error, group=self.group, stage=self._stage_name)
+        excess_bytes = record_bytes(letter) - self._max_bytes[letter.topic]
+        return cut(letter, excess_bytes) if excess_bytes > 0 else letter
 
     def _check_sizes(self, outputs: list[Output]) -> None:
         """Refuse outputs that their topic would refuse: an abort would only repeat itself.
