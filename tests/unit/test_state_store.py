@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.errors import ConfigurationError
+from pipeline.state.store import PartitionStore
+
+TABLES = ("s", "t")
+WRITER = """
+import sys
+from pathlib import Path
+from pipeline.state.store import PartitionStore
+store = PartitionStore(Path(sys.argv[1]), ("s", "t"))
+position = 0
+while True:
+    position += 1
+    store.apply({(table, b"key"): b"%d" % position for table in "st"}, position, 1.0)
+    if position == 200:
+        print("written", flush=True)
+"""
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store that is new."""
+    opened = PartitionStore(tmp_path / "0", TABLES)
+    yield opened
+    opened.close()
+
+
+def test_a_new_store_stands_for_nothing(store):
+    """Position 0 makes a restore read the whole changelog."""
+    assert (0, 0.0) == (store.applied, store.written_at)
+
+
+def test_changes_and_their_position_outlive_the_process(tmp_path):
+    """A restart reads only what the changelog has beyond the position."""
+    store = PartitionStore(tmp_path / "0", TABLES)
+    store.apply({("s", b"a"): b"1", ("t", b"b"): b"2", ("s", b"c"): b"3"}, 7, 12.5)
+    store.apply({("s", b"a"): None}, 9, 13.5)
+    store.close()
+    store = PartitionStore(tmp_path / "0", TABLES)
+    assert (9, 13.5) == (store.applied, store.written_at)
+    assert [None, b"3", None] == store.get_many("s", [b"a", b"c", b"b"])
+    assert b"2" == store.get("t", b"b")
+    store.close()
+
+
+def test_changes_and_their_position_are_written_as_one(tmp_path):
+    """A process killed between them would skip changes, or apply them twice, for ever."""
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "0")], stdout=subprocess.PIPE) as writer:
+        assert b"written\n" == writer.stdout.readline()
+        os.kill(writer.pid, signal.SIGKILL)
+    store = PartitionStore(tmp_path / "0", TABLES)
+    assert store.applied >= 200
+    assert b"%d" % store.applied == store.get("s", b"key") == store.get("t", b"key")
+    store.close()
+
+
+def test_a_position_alone_can_be_written(store):
+    """Control records move it although nothing changed."""
+    store.apply({}, 5, 1.0)
+    assert 5 == store.applied
+
+
+def test_a_wiped_store_is_as_new(store):
+    """What can't be trusted is rebuilt from the changelog, from its beginning."""
+    store.apply({("s", b"a"): b"1"}, 7, 1.0)
+    store.wipe()
+    assert (0, 0.0, None) == (store.applied, store.written_at, store.get("s", b"a"))
+    assert [] == list(store.items("s"))
+    store.apply({("s", b"b"): b"2"}, 8, 1.0)
+    assert [(b"b", b"2")] == list(store.items("s"))
+
+
+def test_a_second_owner_is_refused(store, tmp_path):
+    """Two processes on one store would each miss what the other wrote; the message names the directory."""
+    with pytest.raises(ConfigurationError, match=str(tmp_path / "0")):
+        PartitionStore(tmp_path / "0", TABLES)
+
+
+def test_a_directory_that_can_not_be_used_is_the_operators_to_mend(tmp_path):
+    """A plain message instead of the database's own exception."""
+    (tmp_path / "0").write_text("a file stands in the way")
+    with pytest.raises(ConfigurationError, match="state directory"):
+        PartitionStore(tmp_path / "0", TABLES)
+
+
+def test_rows_come_in_the_order_of_their_bytes(store):
+    """Due times are stored big-endian and read by order."""
+    keys = [b"\0", b"a", b"a\0", b"b", b"\xff"]
+    store.apply({("s", key): b"" for key in reversed(keys)}, 1, 1.0)
+    assert keys == [key for key, _ in store.items("s")]
+    assert keys[2:] == [key for key, _ in store.items("s", b"a\0")]
