@@ -15,6 +15,7 @@ from faust.types import TP
 from pipeline.delivery.api import Output, ParallelStage, Result, SourceRecord
 from pipeline.delivery.assignment import Assignment, Batch, Start
 from pipeline.delivery.dead_letters import Breaker
+from pipeline.delivery.journal import MAX_CRASHES, InFlightJournal
 from pipeline.delivery.offsets import OffsetMap, OffsetTracker
 from pipeline.delivery.runner import Runner, log
 from pipeline.delivery.transactions import Verdict, Work, record_bytes
@@ -68,17 +69,27 @@ class ParallelRunner(Runner):
     Args:
         stage: what is done with a record.
         lanes: topic → how many of its records may be in flight.
+        journal: file of what is in flight.
         state: where the stage's state is; None for a stage without.
         **shared: see `Runner`.
     """
 
     def __init__(
-        self, app: Any, stage: ParallelStage, *, lanes: Mapping[str, int], state: StateLocation | None, **shared: Any
+        self,
+        app: Any,
+        stage: ParallelStage,
+        *,
+        lanes: Mapping[str, int],
+        journal: Path,
+        state: StateLocation | None,
+        **shared: Any,
     ) -> None:
         super().__init__(app, **shared)
         self._stage = stage
         self._lanes = {topic: _Lane(slots) for topic, slots in lanes.items()}
         self._state = state
+        self._journal = InFlightJournal(journal, sum(max(slots, self._partitions) for slots in lanes.values()))
+        self._suspect_in_flight = False
         self._partitions_by_tp: dict[TP, _Partition] = {}
         self._stores: dict[int, PartitionStore] = {}
         self._handling: set[asyncio.Task[None]] = set()
@@ -135,6 +146,7 @@ class ParallelRunner(Runner):
             lane = self._lanes[tp.topic]
             found = self._partitions_by_tp[tp] = _Partition(tp, assignment.starts[tp], lane, breaker)
             lane.partitions.append(found)
+            self._journal.settled(tp, found.expected)
         return found
 
     def _forget(self) -> None:
@@ -198,6 +210,7 @@ class ParallelRunner(Runner):
                 tracker.in_flight >= partition.lane.share
                 or not tracker.may_start(head.offset)
                 or self._uncommitted_bytes > UNCOMMITTED_LIMIT * self.settings.commit_bytes
+                or (self._suspect_in_flight and self._journal.crashes(partition.tp, head.offset))
             ):
                 return
             queue.popleft()
@@ -205,12 +218,26 @@ class ParallelRunner(Runner):
             if partition.queued < self.settings.queue_records // 2:
                 self.app.consumer.held.discard(partition.tp)
             if tracker.start(head.offset):
-                task = asyncio.create_task(self._run(partition, head))
-                self._handling.add(task)
-                task.add_done_callback(self._handling.discard)
+                self._start(partition, head)
             else:
                 self.metrics.skipped.inc()
                 self._touch(partition)
+
+    def _start(self, partition: _Partition, record: SourceRecord) -> None:
+        crashes = self._journal.crashes(partition.tp, record.offset)
+        slot = self._journal.begin(partition.tp, record.offset)
+        task = asyncio.create_task(self._run(partition, record, crashes))
+        self._handling.add(task)
+        self._suspect_in_flight = self._suspect_in_flight or crashes > 0
+        # Not in the task: one that is cancelled before its first step never enters its own `finally`.
+        task.add_done_callback(partial(self._ended, partition.tp, record.offset, slot, crashes))
+
+    def _ended(self, tp: TP, offset: int, slot: int, crashes: int, task: asyncio.Task[None]) -> None:
+        self._handling.discard(task)
+        self._journal.end(tp, offset, slot)
+        if crashes:
+            self._suspect_in_flight = False
+            self._fill_all()
 
     def _touch(self, partition: _Partition) -> None:
         """The partition's position moved without a result."""
@@ -220,9 +247,9 @@ class ParallelRunner(Runner):
 
     # ---- one record
 
-    async def _run(self, partition: _Partition, record: SourceRecord) -> None:
+    async def _run(self, partition: _Partition, record: SourceRecord, crashes: int) -> None:
         try:
-            result, dead = await self._handle(partition, record)
+            result, dead = await self._handle(partition, record, crashes)
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001  # a fault of the runner itself
@@ -249,9 +276,11 @@ class ParallelRunner(Runner):
         )
         self._fill(partition)
 
-    async def _handle(self, partition: _Partition, record: SourceRecord) -> tuple[Result, bool]:
+    async def _handle(self, partition: _Partition, record: SourceRecord, crashes: int) -> tuple[Result, bool]:
         """Return the result, and whether it is a dead letter."""
         try:
+            if crashes >= MAX_CRASHES:
+                raise InputError("crash_loop", f"in flight in {crashes} crashes of this worker in a row")  # noqa: TRY301
             result = await self._stage.handle(record, backlog=record.offset < partition.end_at_assignment)
             self._check_sizes(result.outputs)
         except Exception as exc:  # noqa: BLE001  # a record nobody foresaw is a dead letter, not a dead worker

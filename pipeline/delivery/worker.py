@@ -129,7 +129,11 @@ class Worker:
             tables: of the stage's state; none for a stage without.
         """
         state = StateLocation(self._changelog(PlainRows()), self.directory, tables) if tables else None
-        self._install(ParallelRunner(self.app, stage, lanes=lanes, state=state, **self._shared()))
+        self._install(
+            ParallelRunner(
+                self.app, stage, lanes=lanes, journal=self.directory / "in-flight", state=state, **self._shared()
+            )
+        )
 
     def run_ordered(
         self,

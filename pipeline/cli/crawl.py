@@ -1,0 +1,134 @@
+"""`headrace crawl`: one site, from its start points to the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from pipeline.cli.options import config_option
+from pipeline.config import Settings, client_options, load
+from pipeline.contracts.codec import load_codec
+from pipeline.local.crawl_plan import CrawlPlan, plan_crawl
+from pipeline.local.crawl_run import CrawlRun, CrawlStatus
+from pipeline.local.stack import LocalStack, with_addresses
+from pipeline.local.supervisor import Fleet
+from pipeline.ops import topics
+from pipeline.topics import STAGES, all_names
+
+LOOK_S = 1.0
+INTERRUPTED = 130
+
+
+@click.command()
+@click.argument("urls", nargs=-1, required=True)
+@click.option(
+    "--depth", "max_depth", type=click.IntRange(0), help="Links followed from a start point; no limit by default."
+)
+@click.option("--max-pages", type=click.IntRange(1), help="Pages fetched in all; no limit by default.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="For the files.")
+@click.option("--include", multiple=True, metavar="GLOB", help="URLs to follow; by default the start points' hosts.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="URLs never to follow.")
+@click.option("--delay", "delay_s", type=click.FloatRange(0), help="Seconds between requests to a domain.")
+@click.option("--allow-address", multiple=True, metavar="CIDR[:PORT]", help="Private network the crawl may reach.")
+@config_option
+def crawl(
+    urls: tuple[str, ...],
+    max_depth: int | None,
+    max_pages: int | None,
+    out: Path,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    delay_s: float | None,
+    allow_address: tuple[str, ...],
+    config_file: Path | None,
+) -> None:
+    """Crawl URLS and write the documents as JSON lines below --out.
+
+    Ends by itself when nothing is left. Ctrl-C stops it; the same command goes on where it stopped, without asking
+    again for pages that are done. Runs on a local broker of its own unless broker.bootstrap is set.
+    """
+    loaded = load(config_file)
+    plan = plan_crawl(
+        urls, include=include, exclude=exclude, max_depth=max_depth, max_pages=max_pages, delay_s=delay_s,
+        now=time.time(),
+    )  # fmt: skip
+    console = Console(stderr=True)
+    directory = (loaded.settings.worker.data_dir / "crawls" / plan.definition["crawl"]).absolute()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _cluster(loaded.settings, directory, console) as settings:
+            environ = _environ(settings, plan, out.absolute(), list(allow_address), config_file)
+            status = _follow(settings, plan, Fleet(directory, environ, dict.fromkeys(STAGES, 1)), console)
+    except KeyboardInterrupt:
+        console.print("stopped; the same command goes on from here")
+        sys.exit(INTERRUPTED)
+    documents = sum(file.read_bytes().count(b"\n") for file in out.glob("documents-*.jsonl"))
+    console.print(
+        f"{status.pages} pages fetched, {status.failed} URLs without a page, "
+        f"{sum(status.refused.values())} refused {dict(status.refused)}"
+    )
+    console.print(f"{documents} documents in {out}")
+
+
+@contextlib.contextmanager
+def _cluster(settings: Settings, directory: Path, console: Console) -> Iterator[Settings]:
+    """Yield settings with a broker: the configured one, or a local one of the crawl's own."""
+    if settings.broker.bootstrap:
+        topics.verify(settings, [name for name, _ in all_names()])
+        yield settings
+        return
+    console.print(f"starting a broker in {directory}")
+    with LocalStack(directory / "local", registry=False) as stack:
+        local = with_addresses(settings, stack.addresses)
+        topics.apply(client_options(local.broker), local)
+        yield local
+
+
+def _environ(
+    settings: Settings, plan: CrawlPlan, out: Path, allow_address: list[str], config_file: Path | None
+) -> dict[str, str]:
+    allowed = [*settings.fetch.allow_addresses, *plan.allow_addresses, *allow_address]
+    environ = {
+        "HEADRACE_BROKER__BOOTSTRAP": settings.broker.bootstrap or "",
+        "HEADRACE_FETCH__ALLOW_ADDRESSES": str(allowed),
+        "HEADRACE_STORE__DIRECTORY": str(out),
+        "HEADRACE_STORE__SEGMENT_S": "1",
+    }
+    if config_file:
+        environ["HEADRACE_CONFIG"] = str(config_file.absolute())
+    elif "HEADRACE_CONFIG" in os.environ:
+        environ["HEADRACE_CONFIG"] = str(Path(os.environ["HEADRACE_CONFIG"]).absolute())
+    if plan.delay_s is not None:
+        environ["HEADRACE_POLITENESS__DELAY_S"] = str(plan.delay_s)
+    return environ
+
+
+def _follow(settings: Settings, plan: CrawlPlan, fleet: Fleet, console: Console) -> CrawlStatus:
+    run = CrawlRun(settings, load_codec(settings.registry.lock), plan.definition)
+    try:
+        fleet.start()
+        run.begin(plan.start_urls)
+        console.print(f"crawl {plan.definition['crawl']}; Ctrl-C stops it, the same command goes on")
+        with Live(console=console, refresh_per_second=2) as live:
+            while True:
+                fleet.look_after()
+                status = run.status()
+                live.update(
+                    f"{status.pages} pages, {status.waiting - status.parked} waiting, {status.out} out, "
+                    f"{status.seen} URLs known"
+                )
+                if status.ended and run.documents_left() == 0:
+                    return status
+                time.sleep(LOOK_S)
+    finally:
+        fleet.stop()
+        run.close()

@@ -1,0 +1,109 @@
+"""What `headrace crawl` does, worked out from its arguments: definition, scope, addresses, pace."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pipeline.errors import ConfigurationError
+from pipeline.ops.submission import crawl_id
+from pipeline.web.url import CanonicalUrl, canonicalize
+
+LOOPBACK_DELAY_S = 0.05
+LOOPBACK_NETWORKS = ("127.0.0.1/32", "[::1]/128")
+
+
+class CrawlPlan(NamedTuple):
+    """A crawl worked out.
+
+    Attributes:
+        definition: `crawl.crawls.v1-value` record.
+        start_urls: canonical.
+        allow_addresses: networks that the guard must let through because a start point names them itself.
+        delay_s: pause between requests to a domain; None for the configured one.
+    """
+
+    definition: dict[str, Any]
+    start_urls: list[str]
+    allow_addresses: list[str]
+    delay_s: float | None
+
+
+def plan_crawl(
+    urls: Sequence[str],
+    *,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    max_depth: int | None,
+    max_pages: int | None,
+    delay_s: float | None,
+    now: float,
+) -> CrawlPlan:
+    """Work out a crawl.
+
+    Args:
+        urls: start points.
+        include: globs of URLs to follow; none means everything on the start points' own hosts.
+        exclude: globs of URLs never to follow. Globs without a scheme belong to the start points' own hosts.
+        max_depth: links followed from a start point.
+        max_pages: pages fetched in all.
+        delay_s: pause between requests to a domain; None takes a short one where every start point is on this machine.
+        now: seconds since the epoch.
+
+    Raises:
+        InputError: a start point is unusable.
+        ConfigurationError: there is none.
+    """
+    starts = [canonicalize(url) for url in urls]
+    if not starts:
+        raise ConfigurationError("name at least one URL")
+    hrefs = [start.href for start in starts]
+    origins = list(dict.fromkeys(_origin(start) for start in starts))
+    rules = [{"action": "ALLOW", "pattern": href} for href in dict.fromkeys(hrefs)]
+    rules += [{"action": "DENY", "pattern": glob} for glob in _globs(exclude, origins)]
+    rules += [{"action": "ALLOW", "pattern": glob} for glob in _globs(include or ["/*"], origins)]
+    definition = {
+        "crawl": crawl_id(hrefs, rules, max_depth),
+        "start_urls": hrefs,
+        "scope": rules,
+        "max_pages": max_pages,
+        "max_depth": max_depth,
+        "max_pages_per_domain": None,
+        "delay_ms": None,
+        "created_at_ms": int(now * 1000),
+    }
+    local = [address for start in starts for address in _own_addresses(start)]
+    if delay_s is None and local and all(_own_addresses(start) for start in starts):
+        delay_s = LOOPBACK_DELAY_S
+    return CrawlPlan(definition, hrefs, local, delay_s)
+
+
+def _origin(url: CanonicalUrl) -> str:
+    return url.href.split("/", 3)[0] + "//" + url.href.split("/", 3)[2]
+
+
+def _globs(patterns: Sequence[str], origins: Sequence[str]) -> list[str]:
+    globs: list[str] = []
+    for pattern in patterns:
+        if "://" in pattern:
+            globs.append(pattern)
+        elif pattern[:1] in {"/", "*"}:
+            globs += [origin + pattern for origin in origins]
+        else:
+            globs += [f"{origin}/*{pattern}" for origin in origins]
+    return globs
+
+
+def _own_addresses(url: CanonicalUrl) -> list[str]:
+    """Networks of a start point that names a loopback address itself: a person's own site on this machine."""
+    if url.host == "localhost" or url.host.endswith(".localhost"):
+        return [f"{network}:{url.port}" for network in LOOPBACK_NETWORKS]
+    try:
+        address = ipaddress.ip_address(url.host.strip("[]"))
+    except ValueError:
+        return []
+    if not address.is_loopback:
+        return []
+    network = f"{address}/32" if address.version == 4 else f"[{address}]/128"
+    return [f"{network}:{url.port}"]

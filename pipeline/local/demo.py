@@ -1,0 +1,292 @@
+"""The demo: workers crawl a simulated web over a real broker, some are killed, the documents are counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from pipeline.config import client_options, load
+from pipeline.contracts.codec import load_codec
+from pipeline.local.checker import Report, check
+from pipeline.local.crawl_run import CrawlRun, CrawlStatus
+from pipeline.local.simulated_web import ServedWeb, crawler_options
+from pipeline.local.stack import LocalStack, with_addresses
+from pipeline.local.supervisor import Fleet, WorkerProcess, process_cpu_s
+from pipeline.ops import topics
+from pipeline.topics import STAGES
+
+CRAWL = "demo"
+MAX_DEPTH = 12
+DELAY_S = 0.2
+SESSION_S = 6.0
+LOOK_S = 0.5
+END_LOOK_S = 1.0
+STORE_WAIT_S = 30.0
+MONITOR_TIMEOUT_S = 2.0
+VICTIMS = ("fetch", "frontier", "parse", "store")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """What the demo does.
+
+    Attributes:
+        hosts: registrable domains of the simulated web.
+        pages: articles of each.
+        seed: of the simulated web.
+        kills: workers killed with SIGKILL on the way, fetch and frontier first, then in turn.
+        workers: stage → how many.
+        directory: for everything the demo writes; removed by nobody.
+        limit_s: a crawl that takes longer has failed.
+    """
+
+    hosts: int
+    pages: int
+    seed: int
+    kills: int
+    workers: Mapping[str, int]
+    directory: Path
+    limit_s: float
+
+
+@dataclass(slots=True)
+class DemoState:
+    """What the progress display shows."""
+
+    expected: int = 0
+    status: CrawlStatus | None = None
+    lag: dict[str, int] = field(default_factory=dict)
+    rate: float = 0.0
+    elapsed_s: float = 0.0
+    events: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """How the demo went.
+
+    Attributes:
+        report: the checker's.
+        ended: whether the crawl came to its end in time.
+        elapsed_s: from the submission to the end.
+        cpu_s: CPU seconds by stage, and of broker, monitor and origin.
+        pages: pages fetched.
+        restarts: worker → how often it was started anew.
+        kills: workers that were killed, in order.
+        documents: directory of the finished files.
+    """
+
+    report: Report
+    ended: bool
+    elapsed_s: float
+    cpu_s: Mapping[str, float]
+    pages: int
+    restarts: Mapping[str, int]
+    kills: list[str]
+    documents: Path
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise was kept."""
+        return self.ended and self.report.ok
+
+
+class Demo:
+    """Runs one demo.
+
+    Args:
+        plan: what to do.
+        show: called with the state about twice a second.
+    """
+
+    def __init__(self, plan: DemoPlan, show: Callable[[DemoState], None]) -> None:
+        self._plan = plan
+        self._show = show
+        self._state = DemoState()
+        self._kills: list[str] = []
+        self._kills_ns: list[int] = []
+
+    def run(self) -> DemoResult:
+        """Start everything, crawl, count, stop everything.
+
+        Raises:
+            ConfigurationError: something can't be started.
+            BrokerError: the broker ended.
+        """
+        plan = self._plan
+        directory = plan.directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._say("starting a broker and a simulated web")
+        with (
+            ServedWeb(plan.seed, plan.hosts, plan.pages, directory / "requests.jsonl") as served,
+            LocalStack(directory / "local", registry=False) as stack,
+        ):
+            expectation = served.web.expectation(MAX_DEPTH)
+            self._state.expected = len(expectation.documents)
+            environ = self._environ(served.port, stack.addresses.bootstrap)
+            settings = with_addresses(load(environ=environ).settings, stack.addresses)
+            topics.apply(client_options(settings.broker), settings)
+            codecs = load_codec()
+            definition = {
+                "crawl": CRAWL, "start_urls": list(served.web.start_urls), "scope": [], "max_depth": MAX_DEPTH,
+                "created_at_ms": int(time.time() * 1000), "max_pages": None, "max_pages_per_domain": None,
+                "delay_ms": None,
+            }  # fmt: skip
+            run = CrawlRun(settings, codecs, definition)
+            fleet = Fleet(directory, environ, plan.workers)
+            monitor = WorkerProcess(
+                "monitor",
+                ["-m", "pipeline.cli", "monitor"],
+                {**environ, "HEADRACE_WORKER__METRICS_PORT": "0", "HEADRACE_WORKER__DATA_DIR": str(directory)},
+                directory / "logs" / "monitor.log",
+            )
+            try:
+                self._say(f"starting {sum(plan.workers.values())} workers and a monitor")
+                fleet.start()
+                monitor.start()
+                run.begin(served.web.start_urls)
+                began_s = time.monotonic()
+                ended = self._follow(run, fleet, monitor)
+                elapsed_s = time.monotonic() - began_s
+                pages = self._state.status.pages if self._state.status else 0
+                broker_cpu_s = process_cpu_s(stack.broker.pid) if stack.broker.pid else 0.0
+                self._say("stopping the workers, counting the documents")
+                for label in fleet.stop():
+                    self._say(f"{label} had to be killed at the end")
+            finally:
+                fleet.stop()
+                monitor.terminate()
+                monitor.wait(5)
+                run.close()
+            report = check(
+                stack.addresses.bootstrap, expectation, served.log, DELAY_S, crawl=CRAWL, kills_ns=self._kills_ns
+            )
+            cpu_s = {
+                **{stage: sum(w.cpu_s() for w in workers) for stage, workers in fleet.by_stage.items()},
+                "broker": broker_cpu_s,
+                "monitor": monitor.cpu_s(),
+                "origin": served.cpu_s(),
+            }
+        restarts = {worker.label: worker.restarts for worker in fleet.all if worker.restarts}
+        return DemoResult(report, ended, elapsed_s, cpu_s, pages, restarts, self._kills, settings.store.directory)
+
+    def _environ(self, port: int, bootstrap: str) -> dict[str, str]:
+        return {
+            **crawler_options(port),
+            "HEADRACE_CONFIG": os.devnull,  # a configuration for a cluster is not meant for this
+            "HEADRACE_BROKER__BOOTSTRAP": bootstrap,
+            "HEADRACE_POLITENESS__DELAY_S": str(DELAY_S),
+            "HEADRACE_DELIVERY__SESSION_TIMEOUT_S": str(SESSION_S),
+            "HEADRACE_STORE__DIRECTORY": str(self._plan.directory / "documents"),
+            "HEADRACE_STORE__SEGMENT_S": "1",
+        }
+
+    def _follow(self, run: CrawlRun, fleet: Fleet, monitor: WorkerProcess) -> bool:
+        began_s = looked_s = time.monotonic()
+        pages = 0
+        while (now_s := time.monotonic()) - began_s < self._plan.limit_s:
+            fleet.look_after()
+            monitor.look_after()
+            self._state.elapsed_s = now_s - began_s
+            if now_s - looked_s >= END_LOOK_S:
+                status = self._state.status = run.status()
+                self._state.rate = (status.pages - pages) / (now_s - looked_s)
+                self._state.lag = _lag_of(monitor)
+                pages, looked_s = status.pages, now_s
+                self._kill_when_due(fleet, status)
+                if status.ended and len(self._kills) >= self._plan.kills:
+                    return self._wait_for_store(run, fleet)
+            self._show(self._state)
+            time.sleep(LOOK_S)
+        return False
+
+    def _wait_for_store(self, run: CrawlRun, fleet: Fleet) -> bool:
+        deadline = time.monotonic() + STORE_WAIT_S
+        while run.documents_left() and time.monotonic() < deadline:
+            fleet.look_after()
+            time.sleep(LOOK_S)
+        return run.documents_left() == 0
+
+    def _kill_when_due(self, fleet: Fleet, status: CrawlStatus) -> None:
+        """Spread the kills evenly over the documents; what is left when the crawl ends is done then."""
+        done = len(self._kills)
+        due = status.pages >= self._state.expected * (done + 1) / (self._plan.kills + 1)
+        if done >= self._plan.kills or not (due or status.ended):
+            return
+        stages = [stage for stage in VICTIMS if fleet.by_stage.get(stage)]
+        workers = fleet.by_stage[stages[done % len(stages)]]
+        victim = workers[done // len(stages) % len(workers)]
+        if victim.pid is None:
+            return
+        self._say(f"kill -9 {victim.label} (pid {victim.pid})")
+        victim.kill()
+        self._kills.append(victim.label)
+        self._kills_ns.append(time.time_ns())
+
+    def _say(self, event: str) -> None:
+        self._state.events.append(event)
+        self._show(self._state)
+
+
+def _lag_of(monitor: WorkerProcess) -> dict[str, int]:
+    """Ask the monitor process; empty while it does not answer."""
+    address = next((word for word in reversed(monitor.tail().split()) if word.startswith("http://")), None)
+    if address is None:
+        return {}
+    try:
+        with urllib.request.urlopen(f"{address}/status", timeout=MONITOR_TIMEOUT_S) as answer:  # noqa: S310  # loopback
+            status: dict[str, Any] = json.load(answer)
+    except OSError:
+        return {}
+    return {stage: sum(by_topic.values()) for stage, by_topic in status["lag"].items()}
+
+
+def progress_view(state: DemoState) -> Group:
+    """Return what a terminal shows of a running demo."""
+    status = state.status
+    table = Table(title=f"headrace demo · {state.elapsed_s:5.0f} s", expand=False)
+    for name in ("documents expected", "pages", "pages/s", "waiting", "out", *(f"lag {stage}" for stage in STAGES)):
+        table.add_column(name, justify="right")
+    numbers = (status.pages, round(state.rate), status.waiting, status.out) if status else ("-",) * 4
+    lags = (state.lag.get(stage, "-") for stage in STAGES)
+    table.add_row(str(state.expected or "-"), *map(str, numbers), *map(str, lags))
+    return Group(*state.events[-8:], table)
+
+
+def result_table(result: DemoResult) -> Table:
+    """Return the figures beside the checker's report."""
+    table = Table(title="What it cost")
+    table.add_column("")
+    table.add_column("figure", justify="right")
+    table.add_row("pages fetched", str(result.pages))
+    table.add_row("seconds", f"{result.elapsed_s:.1f}")
+    table.add_row("pages/s", f"{result.pages / result.elapsed_s:.1f}")
+    for name, cpu_s in result.cpu_s.items():
+        table.add_row(f"CPU-s / 1,000 pages, {name}", f"{1000 * cpu_s / max(1, result.pages):.2f}")
+    table.add_row("killed", ", ".join(result.kills) or "-")
+    restarts = ", ".join(f"{label} ({count})" for label, count in result.restarts.items())
+    table.add_row("started anew", restarts or "-")
+    return table
+
+
+def worker_counts(pairs: tuple[str, ...], default: int = 1) -> dict[str, int]:
+    """Return stage → workers from `STAGE=N` words; unnamed stages get the default.
+
+    Raises:
+        ValueError: a word is not of that form.
+    """
+    counts = dict.fromkeys(STAGES, default)
+    for stage, _, number in (pair.partition("=") for pair in pairs):
+        if stage not in counts or not number.isdigit() or int(number) < 1:
+            raise ValueError(f"{stage}={number}: STAGE=N with a stage of {', '.join(STAGES)} and N of at least 1")
+        counts[stage] = int(number)
+    return counts
