@@ -25,6 +25,9 @@ MAX_BYTES: Final = 512_000
 MAX_CRAWL_DELAY_S: Final = 86_400.0
 """Longer wishes count as this: after 24 hours the file is read anew (RFC 9309 2.4), and may say something else."""
 
+MAX_RULE_BYTES: Final = 256
+"""How much of a deciding line is told; it goes into records, and a line may be as long as the file."""
+
 _USER_AGENT_NAMES: Final = frozenset({b"user-agent", b"useragent", b"user agent"})
 _DISALLOW_NAMES: Final = frozenset({b"disallow", b"dissallow", b"dissalow", b"disalow", b"diasllow", b"disallaw"})
 _SITEMAP_NAMES: Final = frozenset({b"sitemap", b"site-map"})
@@ -49,7 +52,7 @@ class Verdict(NamedTuple):
     Attributes:
         allowed: the answer.
         line: number of the deciding line, from 1; None where no rule matches.
-        rule: text of that line, without comment and blanks around.
+        rule: text of that line, without comment and blanks around, its first `MAX_RULE_BYTES`.
     """
 
     allowed: bool
@@ -168,7 +171,7 @@ class _Lines:
         elif name == b"allow" or name in _DISALLOW_NAMES:
             self._rules.begun = self._delays_s.begun = True
             if value:  # an empty pattern matches nothing
-                text = line.decode(errors="replace")
+                text = line[:MAX_RULE_BYTES].decode(errors="replace")
                 pattern = value.decode("latin-1")
                 self._rules.items.append(_Rule(pattern, allows=name == b"allow", line=number, text=text))
         elif name == b"crawl-delay":

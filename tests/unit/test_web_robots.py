@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.web.robots import MAX_BYTES, MAX_CRAWL_DELAY_S, RobotsRules, Verdict
+from pipeline.web.robots import MAX_BYTES, MAX_CRAWL_DELAY_S, MAX_RULE_BYTES, RobotsRules, Verdict
 
 
 def rules(*lines: str) -> RobotsRules:
@@ -27,6 +27,13 @@ def test_a_verdict_names_the_deciding_line():
     assert Verdict(allowed=False, line=4, rule="disallow : /a") == file.verdict("newsbot", "http://h.example/a/x")
     assert Verdict(allowed=True, line=5, rule="Allow: /a/b") == file.verdict("newsbot", "http://h.example/a/b")
     assert Verdict(allowed=True, line=None, rule=None) == file.verdict("newsbot", "http://h.example/")
+
+
+def test_the_text_of_a_deciding_line_is_bounded():
+    """It travels in records, and a line may be as long as the file."""
+    verdict = rules("User-agent: *", "Disallow: /*" + "a*" * 10_000).verdict("newsbot", "/" + "a" * 10_000)
+    assert (False, "Disallow: /*") == (verdict.allowed, verdict.rule[:12])
+    assert MAX_RULE_BYTES == len(verdict.rule)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
