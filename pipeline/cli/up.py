@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 from pathlib import Path
@@ -28,6 +29,8 @@ def up(registry: bool, port: int | None, config_file: Path | None) -> None:
     """
     loaded = load(config_file)
     settings = loaded.settings
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("pipeline").setLevel(settings.worker.log_level.upper())
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = directory_of(settings)
     try:

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tarfile
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
 
 LIST = Path(__file__).with_name("archives.json")
 ROOTS: dict[str, tuple[str, ...]] = {
@@ -95,9 +98,11 @@ def fetch(archives: list[Archive]) -> list[Path]:
     paths = [Path(artifact.cached_path) for artifact in found]
     if not all(map(_is_whole, paths, archives)):
         with _plain_disk_errors(maven.repo_cache), _only_one(Path(maven.repo_cache)):
-            for path, archive, artifact in zip(paths, archives, found, strict=True):
-                if not _is_whole(path, archive):
-                    _download(path, archive, artifact)
+            missing = [row for row in zip(paths, archives, found, strict=True) if not _is_whole(*row[:2])]
+            size_mb = sum(archive.size_bytes for _, archive, _ in missing) / 1e6
+            log.info("fetching %s, once: %d files, %.0f MB", archives[0].coordinate, len(missing), size_mb)
+            for path, archive, artifact in missing:
+                _download(path, archive, artifact)
     return paths
 
 

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ ORPHAN_S = 12.0  # a killed owner's server: the guard looks twice a second, asks
 # Below the range from which Linux and macOS take ports for outgoing connections: while a server is down for a moment
 # nobody takes its port by chance, and no client that keeps trying is connected to itself.
 PORT_RANGE = range(20_000, 30_000)
+FULL_BYTES = 1 << 20
 FAULTS = {
     "No space left on device": "the disk is full",
     "Read-only file system": "the disk is read-only",
@@ -256,6 +258,8 @@ class JavaServer(ABC):
         text = self.log.read_text(encoding="utf-8", errors="replace")
         if "Address already in use" in text:
             return PortTakenError(f"{self.name}: a port is in use by another process; see {self.log}")
+        if shutil.disk_usage(self.directory).free < FULL_BYTES:  # the log may not have been written either
+            return ConfigurationError(f"{self.name} in {self.directory}: the disk is full")
         for sign, meaning in FAULTS.items():
             if sign in text:
                 return ConfigurationError(f"{self.name} in {self.directory}: {meaning}; see {self.log}")

@@ -216,6 +216,13 @@ def test_a_disk_at_fault_is_named_in_plain_words(tmp_path, last_words, message):
         ScriptServer(tmp_path, script=script).start()
 
 
+def test_a_disk_too_full_for_the_log_is_named_too(tmp_path, monkeypatch):
+    """The log lies on the same disk: when that is full the server dies without a word."""
+    monkeypatch.setattr("pipeline.local.server.FULL_BYTES", 1 << 62)
+    with pytest.raises(ConfigurationError, match=f"script in {tmp_path}: the disk is full"):
+        ScriptServer(tmp_path, script="import sys; sys.exit(1)").start()
+
+
 def test_an_end_in_the_middle_is_explained(tmp_path):
     """`headrace up` looks every second: a broker whose disk filled up must not be missed in silence."""
     script = LISTEN.replace("while True:", "while b'end' not in server.accept()[0].recv(9):").replace(
