@@ -67,7 +67,7 @@ def register(url: str | None, lock: Path | None, config_file: Path | None, *, ke
         raise ConfigurationError("registry.lock is not set: name the file to write with --lock")
     _refuse_broken_rules(_directory(), read_lock())
     held = read_lock(path) if keep_writing else None
-    in_order = [schema for subject in read_schemas().values() for schema in subject]
+    in_order = [schema for subject in read_schemas(_directory()).values() for schema in subject]
     with SchemaRegistry(_registry_url(url, settings.url)) as registry:
         written = register_schemas(registry, in_order, held=held)
     _write_lock(path, written)
@@ -90,7 +90,7 @@ def diff(context: click.Context, url: str | None, lock: Path | None, config_file
     """
     settings = _registry_settings(config_file)
     contents = read_lock(lock or settings.lock)
-    known = read_schemas()
+    known = read_schemas(_directory())
     found = differences(contents, known)
     address = url or settings.url
     if address:
@@ -114,11 +114,20 @@ def release() -> None:
         raise ConfigurationError("schemas are released in a checkout of the repository, not in an installed package")
     directory = _directory()
     known = read_schemas(directory)
-    for subject, versions in known.items():
-        for path in write_missing_bodies(read_golden(directory / subject), versions):
-            click.echo(f"encoded {path}")
     lock = with_new_ids(read_lock(), known)
-    _refuse_broken_rules(directory, lock)
+    encoded = [
+        path
+        for subject, versions in known.items()
+        for path in write_missing_bodies(read_golden(directory / subject), versions)
+    ]
+    try:
+        _refuse_broken_rules(directory, lock)
+    except ConfigurationError:
+        for path in encoded:
+            path.unlink()  # the schema will change, and bytes that are there are never written again
+        raise
+    for path in encoded:
+        click.echo(f"encoded {path}")
     _write_lock(BUILT_IN, lock)
     for name in add_released(directory, known):
         click.echo(f"released {name}")

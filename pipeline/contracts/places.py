@@ -22,12 +22,13 @@ class Places:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         named_types: dict[str, Any] = {}
+        namespace = document.get("namespace", "")
         # A type is defined in the first field that has it and only named in later ones: all share the definitions.
         self._fields: list[tuple[str, Any]] = [
             (
                 field["name"],
                 parse_schema(
-                    {"type": "record", "name": f"Field{number}", "namespace": document["namespace"], "fields": [field]},
+                    {"type": "record", "name": f"Field{number}", "namespace": namespace, "fields": [field]},
                     named_schemas=named_types,
                 ),
             )

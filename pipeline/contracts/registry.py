@@ -123,6 +123,9 @@ class SchemaRegistry:
             response = self._client.request(
                 method, path.lstrip("/"), content=content, headers={"Content-Type": _CONTENT_TYPE}
             )
+        except UnicodeError as exc:
+            # How the resolver refuses a name with an empty or overlong part.
+            raise ConfigurationError(f"registry.url: no host name in {self.label}") from exc
         except httpx.HTTPError as exc:
             raise BrokerError(
                 f"registry {self.label}: {exc or type(exc).__name__}; is it running, and is registry.url right?"

@@ -54,7 +54,7 @@ def check_contracts(directory: Path, lock: Lock, subjects: Collection[str]) -> l
     findings = [
         *_check_subjects(directory, schemas, subjects),
         *_check_released(directory, schemas),
-        *(Finding(directory, "", f"{line}: run `headrace schemas release`") for line in differences(lock, schemas)),
+        *_check_lock(directory, schemas, lock),
     ]
     for versions in schemas.values():
         for schema in versions:
@@ -85,6 +85,11 @@ def _check_released(directory: Path, schemas: Mapping[str, tuple[Schema, ...]]) 
                     "",
                     f"was released and has changed: restore it, and put the change into v{len(known) + 1}.avsc",
                 )
+
+
+def _check_lock(directory: Path, schemas: Mapping[str, tuple[Schema, ...]], lock: Lock) -> Iterator[Finding]:
+    for line in differences(lock, schemas):
+        yield Finding(directory, "", f"{line}: `headrace schemas release` adds a new version; an old one is restored")
 
 
 def _check_transitive(versions: tuple[Schema, ...]) -> Iterator[Finding]:

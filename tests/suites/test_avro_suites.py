@@ -1,3 +1,5 @@
+"""The Avro project's own cases. Its container files are not among them: a topic carries single records."""
+
 from __future__ import annotations
 
 import json
