@@ -1,0 +1,320 @@
+"""A web of one's own on a loopback port: many domains, told apart by the Host header, made from a seed.
+
+It knows the exact set of documents that a right crawl publishes, and what must not be asked. A crawler reaches it with
+`fetch.resolve = {"*.test" = "127.0.0.1"}` and `fetch.allow_addresses = ["127.0.0.1/32:PORT"]`.
+
+`python -m pipeline.local.simulated_web --seed 1 --hosts 25 --pages 40 --log FILE` serves it until it is ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from pipeline.errors import ConfigurationError
+from pipeline.local.expectation import Expectation, is_denied
+from pipeline.local.simulated_pages import Answer, Renderer
+from pipeline.local.simulated_plain import plan_plain_sites
+from pipeline.local.simulated_plan import MIN_PAGES, Planner, month_number
+from pipeline.local.simulated_site import Resource, Site
+
+PAGE_BYTES = 6 << 10
+PLAIN_PAGE_BYTES = 44 << 10
+MONTHS_MADE = 24
+"""Calendar months made before they are asked for; a crawler that goes further than two years is lost anyway."""
+START_S = 120.0
+STOP_S = 10.0
+
+
+class SimulatedWeb:
+    """The plan of a web and what follows from it; equal arguments give equal webs, in every process.
+
+    Args:
+        seed: what it is made from.
+        hosts: registrable domains (`site0001.test`, …), at least 1; some have hosts `www.` and `news.` besides.
+        pages: documents of each, calendar months apart; at least 3.
+        port: port of all URLs.
+        traps: False for the plain web of the benchmark: every page answers 200 at once, with 60 links to 25 domains.
+        page_bytes: about how long a page is; None for 6 KiB, 44 KiB in the plain web.
+        agent: product token of the crawler that the robots.txt files mean.
+
+    Attributes:
+        start_urls: a URL of each site, from which, together, everything can be reached.
+        depth: links from a start URL to the last document that isn't a calendar month.
+        failing: URLs that answer 500 for ever.
+
+    Raises:
+        ConfigurationError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        hosts: int,
+        pages: int,
+        port: int,
+        *,
+        traps: bool = True,
+        page_bytes: int | None = None,
+        agent: str = "headrace",
+    ) -> None:
+        for name, value, least in (("hosts", hosts, 1), ("pages", pages, MIN_PAGES), ("port", port, 1)):
+            if value < least:
+                raise ConfigurationError(f"{name} = {value}: a simulated web needs at least {least}")
+        self._port = port
+        self._planner = Planner(seed, hosts, pages, port, agent)
+        self._renderer = Renderer(seed, page_bytes or (PAGE_BYTES if traps else PLAIN_PAGE_BYTES))
+        self._sites = self._planner.plan() if traps else plan_plain_sites(seed, hosts, pages, port)
+        self._by_host = {host: site for site in self._sites for host in site.hosts}
+        self.start_urls = [f"http://{site.domain}:{port}/" for site in self._sites]
+        resources = [resource for site in self._sites for resource in site.resources.values()]
+        self.failing = {resource.url for resource in resources if resource.kind == "broken"}
+        self.depth = max(r.level for r in resources if r.is_page and not self._is_denied(r.url))
+
+    @property
+    def sites(self) -> Sequence[Site]:
+        """The plan, site by site."""
+        return self._sites
+
+    @cached_property
+    def disallowed(self) -> frozenset[str]:
+        """URLs that are linked, or redirected to, and must not be asked."""
+        links = {link.url for page in self._pages() for link in page.links}
+        targets = {r.leads_to for site in self._sites for r in site.resources.values() if r.leads_to}
+        return frozenset(url for url in links | targets if self._is_denied(url))
+
+    def expected_documents(self, max_depth: int | None = None) -> dict[str, str | None]:
+        """Return what a right crawl from `start_urls` publishes.
+
+        A redirect's target is published under its own URL, at the depth of the redirect.
+
+        Args:
+            max_depth: links that are followed from a start URL; None for no bound.
+
+        Returns:
+            Canonical URL -> title; None for a page whose charset can't be known, so its title may be anything.
+
+        Raises:
+            ConfigurationError: the set isn't determined: `max_depth` is less than `depth` (what is found then depends
+                on the order), or there is none and a calendar may be followed for ever.
+        """
+        if max_depth is None and any(site.calendar == "open" for site in self._sites):
+            raise ConfigurationError("depth: a web with endless calendars is crawled to a depth")
+        if max_depth is not None and max_depth < self.depth:
+            raise ConfigurationError(f"depth = {max_depth}: this web is {self.depth} deep")
+        documents: dict[str, str | None] = {}
+        depths = dict.fromkeys(self.start_urls, 0)
+        waiting = deque(self.start_urls)
+        while waiting:
+            url = waiting.popleft()
+            resource = self.resource(url)
+            if resource is None or self._is_denied(url):
+                continue
+            if resource.is_page:
+                documents[url] = resource.title if resource.charset in {"utf-8", "gb18030-meta"} else None
+            links = [(link.url, depths[url] + 1) for link in resource.links]
+            for found, depth in [(resource.leads_to, depths[url]), *links]:
+                if found and found not in depths and (max_depth is None or depth <= max_depth):
+                    depths[found] = depth
+                    # A redirect costs no depth: its target goes first, so that depths are least ones.
+                    (waiting.appendleft if depth == depths[url] else waiting.append)(found)
+        return documents
+
+    def expectation(self, max_depth: int | None = None) -> Expectation:
+        """Return what the checker needs; see `expected_documents`."""
+        return Expectation(
+            documents=self.expected_documents(max_depth),
+            domains={host: site.domain for host, site in self._by_host.items()},
+            crawl_delay_s={site.domain: site.crawl_delay_s for site in self._sites if site.crawl_delay_s is not None},
+            rules={host: site.rules for host, site in self._by_host.items() if site.rules},
+            disallowed=self.disallowed,
+        )
+
+    def resource(self, url: str) -> Resource | None:
+        """Return what stands at a canonical URL; None for what is answered with 404, and for robots.txt."""
+        host, _, path = url.removeprefix("http://").partition("/")
+        site = self._by_host.get(host.partition(":")[0])
+        if site is None:
+            return None
+        if (found := site.resources.get(url)) is not None:
+            return found
+        return self._month(site, host, f"/{path}")
+
+    def answers(self) -> dict[bytes, Answer]:
+        """Make all answers. Keys: Host header with port, then path and query."""
+        made: dict[bytes, Answer] = {}
+        for site in self._sites:
+            resources = list(site.resources.values())
+            if site.calendar != "none":
+                resources += [self._planner.month(site, number) for number in range(MONTHS_MADE)]
+            for resource in resources:
+                made[f"{resource.host}:{self._port}{resource.target}".encode()] = self._renderer.answer(resource)
+            for host in site.hosts:
+                made[f"{host}:{self._port}/robots.txt".encode()] = self._renderer.robots(site)
+        return made
+
+    def late_answer(self, host_and_target: bytes) -> Answer | None:
+        """Make the answer for a month that lies beyond those made beforehand; None for anything else."""
+        resource = self.resource("http://" + host_and_target.decode("latin-1"))
+        return self._renderer.answer(resource) if resource is not None and resource.kind == "month" else None
+
+    def _pages(self) -> list[Resource]:
+        return [resource for site in self._sites for resource in site.resources.values() if resource.links]
+
+    def _month(self, site: Site, host: str, target: str) -> Resource | None:
+        number = month_number(target)
+        if number is None or site.calendar == "none" or host != f"{site.front.host}:{self._port}":
+            return None
+        return self._planner.month(site, number)
+
+    def _is_denied(self, url: str) -> bool:
+        host, _, path = url.removeprefix("http://").partition("/")
+        site = self._by_host.get(host.partition(":")[0])
+        return site is not None and (url in site.denied or is_denied(site.rules, f"/{path}"))
+
+
+class ServedWeb:
+    """A simulated web, served by a process of its own that ends with the process that started it.
+
+    Args:
+        seed, hosts, pages, traps, page_bytes, agent: as for `SimulatedWeb`.
+        log: file that the requests are appended to; see `pipeline.local.request_log`.
+        port: port to listen on; 0 takes a free one.
+
+    Attributes:
+        web: the plan, with the port in its URLs.
+
+    Raises:
+        ConfigurationError: an argument is out of range, the port is in use, or the log can't be written.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        hosts: int,
+        pages: int,
+        log: Path,
+        *,
+        port: int = 0,
+        traps: bool = True,
+        page_bytes: int | None = None,
+        agent: str = "headrace",
+    ) -> None:
+        self.log = log
+        command = [
+            sys.executable,
+            "-m",
+            "pipeline.local.simulated_web",
+            "--parent",
+            str(os.getpid()),
+            "--log",
+            str(log),
+        ]
+        command += ["--seed", str(seed), "--hosts", str(hosts), "--pages", str(pages), "--port", str(port)]
+        command += ["--agent", agent]
+        command += [] if traps else ["--plain"]
+        command += ["--page-bytes", str(page_bytes)] if page_bytes else []
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
+            text=True,
+        )
+        first_line = self._process.stdout.readline() if self._process.stdout else ""
+        answer = json.loads(first_line or '{"error": "it ended without a word"}')
+        if "error" in answer:
+            self.stop()
+            raise ConfigurationError(f"the simulated web did not start: {answer['error']}")
+        self.port: int = answer["port"]
+        self.web = SimulatedWeb(seed, hosts, pages, self.port, traps=traps, page_bytes=page_bytes, agent=agent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the server so far, making the pages included: take a difference."""
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def stop(self) -> None:
+        """End the server; the log is whole afterwards."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
+
+
+def crawler_options(port: int) -> Mapping[str, str]:
+    """Return the environment by which a worker reaches a simulated web on a port."""
+    return {
+        "HEADRACE_FETCH__RESOLVE": '{"*.test" = "127.0.0.1"}',
+        "HEADRACE_FETCH__ALLOW_ADDRESSES": f'["127.0.0.1/32:{port}"]',
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve a web until SIGTERM or SIGINT, or until the process named by `--parent` is gone.
+
+    When it listens it prints one line of JSON with its `port`, or one with the `error` and returns 2: a wrong argument,
+    a port in use, a log that can't be written.
+    """
+    parser = argparse.ArgumentParser(prog="python -m pipeline.local.simulated_web", description=main.__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hosts", type=int, default=25)
+    parser.add_argument("--pages", type=int, default=40, help="of each host")
+    parser.add_argument("--port", type=int, default=0, help="0: a free one")
+    parser.add_argument("--log", type=Path, required=True, help="requests are appended to it, a JSON object a line")
+    parser.add_argument("--plain", action="store_true", help="no traps; 44 KB pages with 60 links")
+    parser.add_argument("--page-bytes", type=int)
+    parser.add_argument("--agent", default="headrace", help="crawler that the robots.txt files mean")
+    parser.add_argument("--parent", type=int, help="process to end with")
+    options = parser.parse_args(arguments)
+    from pipeline.local import simulated_server  # noqa: PLC0415 - uvloop: only the server needs it
+
+    try:
+        with simulated_server.listen(options.port) as listener:
+            port = listener.getsockname()[1]
+            web = SimulatedWeb(
+                options.seed,
+                options.hosts,
+                options.pages,
+                port,
+                traps=not options.plain,
+                page_bytes=options.page_bytes,
+                agent=options.agent,
+            )
+            simulated_server.run(listener, web.answers(), web.late_answer, options.log, options.parent)
+    except (ConfigurationError, OSError) as exc:
+        sys.stdout.write(json.dumps({"error": str(exc)}) + "\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
