@@ -1,0 +1,205 @@
+"""Judge a crawler by what the site saw of it: pace, robots.txt, Retry-After. Pure: logs in, findings out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from pipeline.local.expectation import Expectation
+from pipeline.local.request_log import LoggedRequest
+
+MS_NS = 10**6
+SECOND_NS = 10**9
+TOLERANCE_NS = 2 * MS_NS
+"""Records carry whole milliseconds, and libuv's timers (uvloop) fire up to one early."""
+SLACK_MS = 100
+"""By how much a crawler's times of a request may lie inside the site's: both clocks are the machine's."""
+KILL_NS = 10 * SECOND_NS
+"""A killed process may have held an answer for so long; refusals are to be committed at once."""
+ROBOTS = "/robots.txt"
+GONE = 0
+
+
+class Outcome(NamedTuple):
+    """A fetch whose outcome was committed: the crawler can know what it was told in this time.
+
+    Attributes:
+        url: canonical.
+        started_at_ms, ended_at_ms: of the fetch, milliseconds since the epoch.
+    """
+
+    url: str
+    started_at_ms: int
+    ended_at_ms: int
+
+
+class RobotsRead(NamedTuple):
+    """A robots.txt whose reading was committed.
+
+    Attributes:
+        origin: scheme://host:port.
+        fetched_at_ms: milliseconds since the epoch.
+    """
+
+    origin: str
+    fetched_at_ms: int
+
+
+class TooClose(NamedTuple):
+    """A request that came before its time.
+
+    Attributes:
+        url: what was asked for.
+        after: the request before, or the one that was answered with Retry-After.
+        why: which wish was broken.
+        early_s: by how much, seconds.
+    """
+
+    url: str
+    after: str
+    why: Literal["delay", "crawl-delay", "retry-after"]
+    early_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFindings:
+    """What the log of a site tells.
+
+    Attributes:
+        requests: how many.
+        statuses: how many by status; 0 where the client went away.
+        too_close: requests before their time.
+        excused: requests that only a Retry-After forbade which nobody alive can have known of.
+        disallowed: URLs that robots.txt forbids and that were asked, each as often as it was.
+        before_robots: pages that were asked before robots.txt of their host had been answered.
+        asked_twice: URLs that were answered with 200 more than once (robots.txt apart): information, no fault.
+    """
+
+    requests: int
+    statuses: Mapping[int, int]
+    too_close: tuple[TooClose, ...]
+    excused: int
+    disallowed: tuple[str, ...]
+    before_robots: tuple[str, ...]
+    asked_twice: tuple[str, ...]
+
+
+class _Block(NamedTuple):
+    request: LoggedRequest
+    until_ns: int
+    known: bool
+
+
+def judge_site(
+    requests: Sequence[LoggedRequest],
+    expectation: Expectation,
+    delay_s: float,
+    *,
+    outcomes: Iterable[Outcome] = (),
+    robots_reads: Iterable[RobotsRead] = (),
+    kills_ns: Sequence[int] | None = None,
+) -> SiteFindings:
+    """Judge the requests of a crawl.
+
+    Args:
+        requests: the site's log, by start.
+        expectation: what the site asks for.
+        delay_s: pause that the crawler is bound to keep after each request to a registrable domain, seconds; with 0
+            only the site's own wishes count.
+        outcomes: fetches whose outcome was committed.
+        robots_reads: robots.txt files whose reading was committed.
+        kills_ns: when processes were killed, nanoseconds since the epoch. None: it isn't known, any answer without an
+            outcome may have been lost that way.
+    """
+    times: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        times[outcome.url].append(outcome)
+    by_domain: dict[str, list[LoggedRequest]] = defaultdict(list)
+    for request in requests:
+        by_domain[expectation.domain(request.host)].append(request)
+    reads_ns: dict[str, list[int]] = defaultdict(list)
+    for read in robots_reads:
+        reads_ns[expectation.domain(read.origin.partition("://")[2])].append(read.fetched_at_ms * MS_NS)
+
+    too_close: list[TooClose] = []
+    excused = 0
+    for domain, ours in by_domain.items():
+        blocks = [
+            _Block(request, request.retry_after_ns, not _may_be_lost(request, times[request.url], kills_ns))
+            for request in ours
+            if request.retry_after_ns is not None
+        ]
+        crawl_delay_s = expectation.crawl_delay_s.get(domain, 0.0)
+        found, forgiven = _judge_pace(ours, delay_s, crawl_delay_s, reads_ns[domain], blocks)
+        too_close += found
+        excused += forgiven
+
+    answered = Counter(request.url for request in requests if request.status == 200 and request.path != ROBOTS)
+    pages = [request for request in requests if request.path != ROBOTS]
+    return SiteFindings(
+        requests=len(requests),
+        statuses=Counter(request.status for request in requests),
+        too_close=tuple(too_close),
+        excused=excused,
+        disallowed=tuple(page.url for page in pages if expectation.is_disallowed(page.host, page.path)),
+        before_robots=_before_robots(requests),
+        asked_twice=tuple(url for url, times_asked in answered.items() if times_asked > 1),
+    )
+
+
+def _judge_pace(
+    requests: Sequence[LoggedRequest],
+    delay_s: float,
+    crawl_delay_s: float,
+    reads_ns: Sequence[int],
+    blocks: Sequence[_Block],
+) -> tuple[list[TooClose], int]:
+    """Judge the requests to one registrable domain; also returns how many were excused."""
+    found = []
+    excused = 0
+    previous: LoggedRequest | None = None  # the one that ended last
+    robots_answered = False
+    for request in requests:
+        wishes: list[tuple[int, str, Literal["delay", "crawl-delay", "retry-after"]]] = []
+        if previous is not None and delay_s > 0:
+            wishes.append((previous.end_ns + round(delay_s * SECOND_NS), previous.url, "delay"))
+        if previous is not None and crawl_delay_s > delay_s:
+            # Who asks for robots.txt may be a successor of the one that was told: only what was committed counts then.
+            known = any(read < request.start_ns for read in reads_ns) if request.path == ROBOTS else robots_answered
+            if known:
+                wishes.append((previous.end_ns + round(crawl_delay_s * SECOND_NS), previous.url, "crawl-delay"))
+        standing = [block for block in blocks if block.request.end_ns <= request.start_ns]
+        wishes += [(block.until_ns, block.request.url, "retry-after") for block in standing if block.known]
+        earliest_ns, after, why = max(wishes, default=(0, "", "delay"))
+        if request.start_ns < earliest_ns - TOLERANCE_NS:
+            found.append(TooClose(request.url, after, why, (earliest_ns - request.start_ns) / SECOND_NS))
+        elif any(request.start_ns < block.until_ns - TOLERANCE_NS for block in standing):
+            excused += 1
+        robots_answered = robots_answered or (request.path == ROBOTS and request.status == 200)
+        if previous is None or request.end_ns > previous.end_ns:
+            previous = request
+    return found, excused
+
+
+def _may_be_lost(request: LoggedRequest, outcomes: Sequence[Outcome], kills_ns: Sequence[int] | None) -> bool:
+    """Whether a killed process may have taken an answer with it."""
+    for outcome in outcomes:
+        started_ns = (outcome.started_at_ms - SLACK_MS) * MS_NS
+        ended_ns = (outcome.ended_at_ms + SLACK_MS) * MS_NS
+        if started_ns <= request.start_ns and request.end_ns <= ended_ns:
+            return False
+    return kills_ns is None or any(request.start_ns <= kill <= request.end_ns + KILL_NS for kill in kills_ns)
+
+
+def _before_robots(requests: Sequence[LoggedRequest]) -> tuple[str, ...]:
+    answered_ns: dict[str, int] = {}
+    for request in requests:
+        if request.path == ROBOTS and request.status != GONE:
+            answered_ns[request.host] = min(request.end_ns, answered_ns.get(request.host, request.end_ns))
+    return tuple(
+        request.url
+        for request in requests
+        if request.path != ROBOTS and request.start_ns < answered_ns.get(request.host, request.start_ns + 1)
+    )
