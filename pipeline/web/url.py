@@ -4,8 +4,8 @@ The parser is the URL Standard's (url.spec.whatwg.org), by `can_ada`. On top of 
 
 1. The fragment is dropped: it is never sent (RFC 9110 7.1).
 2. Escapes of unreserved characters are decoded, hex digits are upper case (RFC 3986 6.2.2.1 and 6.2.2.2), and `^` in
-   a path is escaped, as the Standard has it since 2024. A path or a field of the query with a `%` that starts no
-   escape keeps its escapes as they are: decoding beside such a `%` could form a new one (`%%341`).
+   a path is escaped, a rule of the Standard that the parser does not have yet. A path or a field of the query with a
+   `%` that starts no escape keeps its escapes as they are: decoding beside such a `%` could form a new one (`%%341`).
 3. Tracking parameters (`TRACKING_PARAMETERS`) are removed; a query that had nothing else goes with its `?`.
 
 What is left alone, and why:
@@ -208,7 +208,7 @@ def _normalize(href: str) -> str:
 def _normalize_escapes(href: str) -> str:
     path_start = href.index("/", len("https://"))
     path, mark, query = href[path_start:].partition("?")
-    path = path.replace("^", "%5E")  # can_ada's parser is older than this rule of the path
+    path = path.replace("^", "%5E")
     fields = "&".join(map(_normalize_part, query.split("&")))
     return href[:path_start] + _normalize_part(path) + mark + fields
 
