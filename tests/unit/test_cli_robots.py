@@ -52,9 +52,9 @@ def test_people_get_lines(robots_file):
 
 def test_a_terminal_is_not_told_what_to_do_by_a_site():
     """The file is a stranger's; escape sequences in it stay text."""
-    result = run(
-        "--file", "-", "--agent", "a", "/a", stdin=b"User-agent: *\nDisallow: /\x1b[2Jx\nDisallow: /a\x1b[2J*\n"
-    )
+    stdin = b"User-agent: *\nDisallow: /a\x1b[2J\nSitemap: http://h.example/\x1b[2J\n"
+    result = run("--file", "-", "--agent", "a", "/a%1B[2J", stdin=stdin)
+    assert "disallowed  /a%1B[2J  (line 2: Disallow: /a\ufffd[2J)" == result.stdout.splitlines()[0]
     assert "\x1b" not in result.stdout
 
 
