@@ -198,7 +198,7 @@ def _normalize(href: str) -> str:
     fragment = href.find("#")
     if fragment >= 0:
         href = href[:fragment]
-    if "%" in href or "^" in href:
+    if "^" in href or ("%" in href and _CHANGING_ESCAPE.search(href)):
         href = _normalize_escapes(href)
     if "?" in href:
         href = _drop_tracking(href)
