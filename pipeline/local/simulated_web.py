@@ -33,7 +33,6 @@ PAGE_BYTES = 6 << 10
 PLAIN_PAGE_BYTES = 44 << 10
 MONTHS_MADE = 24
 """Calendar months made before they are asked for; a crawler that goes further than two years is lost anyway."""
-START_S = 120.0
 STOP_S = 10.0
 
 
