@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from typing import NamedTuple
+from xml.sax.saxutils import escape  # writes XML, reads none
 
 from pipeline.local.expectation import PathRule
 from pipeline.local.simulated_site import (
@@ -287,17 +288,17 @@ class Planner:
     def _add_files(self, site: Site) -> None:
         """Feed and sitemap: they name landing articles, because they may be read before the front page."""
         host = site.front.host
-        urls = [article.url for article in site.landing]
+        articles = [(escape(article.title), escape(article.url)) for article in site.landing]
         feed = self._resource(host, "/feed.xml", "file", 1)
         feed.content_type = "application/rss+xml; charset=utf-8"
-        items = "".join(f"<item><title>{a.title}</title><link>{a.url}</link></item>" for a in site.landing)
+        items = "".join(f"<item><title>{title}</title><link>{url}</link></item>" for title, url in articles)
         feed.body = (
             f'<?xml version="1.0" encoding="utf-8"?>\n<rss version="2.0"><channel><title>{site.domain}</title>'
             f"<link>{site.front.url}</link><description>What is new</description>{items}</channel></rss>\n"
         ).encode()
         sitemap = self._resource(host, "/sitemap.xml", "file", 1)
         sitemap.content_type = "application/xml"
-        places = "".join(f"<url><loc>{url}</loc></url>" for url in urls)
+        places = "".join(f"<url><loc>{url}</loc></url>" for _, url in articles)
         sitemap.body = (
             '<?xml version="1.0" encoding="utf-8"?>\n'
             f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{places}</urlset>\n'

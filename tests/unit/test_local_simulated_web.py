@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from lxml import etree, html
 
 from pipeline.config import load
 from pipeline.errors import ConfigurationError
@@ -18,6 +19,7 @@ from pipeline.web.robots import RobotsRules
 from pipeline.web.url import canonicalize
 
 PORT = 8080
+FOOTER_LINKS = 3  # mailto:, javascript:, a fragment
 DEPTH = 6
 
 
@@ -184,6 +186,24 @@ def test_titles_are_unique_and_stand_in_the_bytes(web, answers):
         if b"Content-Encoding: gzip" in answer.response[: answer.head_bytes]:
             body = gzip.decompress(body)
         assert f"<title>{title}</title>".encode() in body if title else b"<title>" in body
+
+
+def test_the_bytes_hold_the_links_of_the_plan(web, answers):
+    """The plan is what counts, the bytes are what is crawled; read here by a parser that is no part of the pipeline."""
+    files = 0
+    for site in web.sites:
+        for resource in site.resources.values():
+            answer = answers[resource.url.removeprefix("http://").encode()]
+            body = answer.response[answer.head_bytes :]
+            if resource.kind == "file":
+                files += 1
+                found = [node.text for node in etree.fromstring(body).iter("{*}loc", "link")]
+                assert {page.url for page in site.landing} == set(found) - {site.front.url}
+            elif resource.is_page:
+                body = gzip.decompress(body) if resource.gzip else body
+                hrefs = [href for _, _, href, _ in html.iterlinks(body.decode("utf-8", "replace"))]
+                assert [link.href for link in resource.links] == list(hrefs[:-FOOTER_LINKS])
+    assert 2 * len(web.sites) == files
 
 
 def test_a_silent_page_says_nothing_of_its_charset_and_a_lying_one_the_wrong(web, answers):
