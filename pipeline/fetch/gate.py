@@ -1,0 +1,281 @@
+"""Domain gate: who may ask a site, and when.
+
+A worker owns the domains of its partitions, so its gate is the only one they pass (DESIGN, "Frontier is the single
+writer for a domain"). The gate decides nothing lasting: what it can't let pass soon goes back with the time it may come
+again.
+
+- One request at a time; the delay runs from the end of the last response. With a delay of 0: `per_domain` at once.
+- First come, first served, per domain.
+- A partition that was just taken over: the former owner may have asked any of its domains a moment ago, so the first
+  request of each waits a full delay.
+- A site that said when to come again (`hold`) is left alone until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Final, NamedTuple, Protocol, Self
+
+RETAINED_S: Final = 60.0
+"""An idle domain is remembered for its longest delay and this: the next request may name a longer one."""
+FIRST_SWEEP: Final = 1024
+
+
+class Timer(Protocol):
+    """A call that was put off."""
+
+    def cancel(self) -> None: ...
+
+
+class GateClock(Protocol):
+    """Time as the gate sees it."""
+
+    def now(self) -> float:
+        """Seconds, monotonic, from any start."""
+        ...
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        """Call back after `delay_s`; a little early does no harm."""
+        ...
+
+
+class LoopClock:
+    """The running event loop's timers and the system's monotonic clock, finer than some loops' own."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+
+class Deferred(NamedTuple):
+    """No slot soon.
+
+    Attributes:
+        not_before: when one may be free, gate clock.
+    """
+
+    not_before: float
+
+
+class Slot:
+    """Leave for one request. Given back at the end of a `with`, when the response has ended."""
+
+    def __init__(self, give_back: Callable[[bool], None]) -> None:
+        self._give_back: Callable[[bool], None] | None = give_back
+
+    def release(self) -> None:
+        """Say that the response has ended, now; again is nothing."""
+        self._end(used=True)
+
+    def discard(self) -> None:
+        """Give the slot back without a request having been made; after `release` it is nothing."""
+        self._end(used=False)
+
+    def _end(self, *, used: bool) -> None:
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back(used)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class _Waiter:
+    """One who waits; `granted` becomes a slot or the time to come again."""
+
+    __slots__ = ("deadline", "delay_s", "granted", "not_before")
+
+    def __init__(self, delay_s: float, not_before: float, deadline: float) -> None:
+        self.delay_s = delay_s
+        self.not_before = not_before
+        self.deadline = deadline
+        self.granted: asyncio.Future[Slot | Deferred] = asyncio.get_running_loop().create_future()
+
+
+class _Domain:
+    """What is known of one domain while it is in use.
+
+    Attributes:
+        last_end: end of the last response, or the takeover of its partition.
+        held_until: earliest request by the site's own wish.
+        longest_delay_s: longest delay that was asked for.
+        out: requests that are out.
+        out_alone: whether the one that is out has a delay, and so no company.
+    """
+
+    __slots__ = ("held_until", "last_end", "longest_delay_s", "out", "out_alone", "timer", "waiters")
+
+    def __init__(self, last_end: float) -> None:
+        self.last_end = last_end
+        self.held_until = last_end
+        self.longest_delay_s = 0.0
+        self.out = 0
+        self.out_alone = False
+        self.waiters: deque[_Waiter] = deque()
+        self.timer: Timer | None = None
+
+    def earliest(self, waiter: _Waiter) -> float:
+        """When the waiter's request may start, once nothing is in its way."""
+        return max(self.last_end + waiter.delay_s, self.held_until, waiter.not_before)
+
+    def has_room(self, delay_s: float, per_domain: int) -> bool:
+        """Whether what is out leaves room for a request with this delay."""
+        if delay_s or self.out_alone:
+            return self.out == 0
+        return self.out < per_domain
+
+    def may_be_forgotten(self, now: float) -> bool:
+        if self.out or self.waiters:
+            return False
+        return now > max(self.held_until, self.last_end + self.longest_delay_s + RETAINED_S)
+
+
+class DomainGate:
+    """Slots by registrable domain. For one event loop.
+
+    Args:
+        max_wait_s: longest wait for a slot; who can't have one within it gets `Deferred`, at once where that is clear.
+        per_domain: requests out at once where the delay is 0.
+        clock: injected by tests.
+    """
+
+    def __init__(self, *, max_wait_s: float, per_domain: int, clock: GateClock | None = None) -> None:
+        self._max_wait_s = max_wait_s
+        self._per_domain = per_domain
+        self._clock = clock or LoopClock()
+        self._domains: dict[tuple[int, str], _Domain] = {}
+        self._opened: dict[int, float] = {}
+        self._sweep_at = FIRST_SWEEP
+
+    def now(self) -> float:
+        """The gate's clock, s."""
+        return self._clock.now()
+
+    def __len__(self) -> int:
+        """Domains remembered."""
+        return len(self._domains)
+
+    def opened(self, partition: int) -> None:
+        """The partition is ours from now on; nothing is known of its domains."""
+        self.closed(partition)
+        self._opened[partition] = self._clock.now()
+
+    def closed(self, partition: int) -> None:
+        """Forget the partition's domains; who still waits for one is told to come again."""
+        self._opened.pop(partition, None)
+        for key in [key for key in self._domains if key[0] == partition]:
+            domain = self._domains.pop(key)
+            while domain.waiters:
+                waiter = domain.waiters.popleft()
+                if not waiter.granted.done():
+                    waiter.granted.set_result(Deferred(self._clock.now()))
+            self._serve(domain)  # ends its alarm
+
+    async def acquire(self, domain: str, partition: int, *, delay_s: float, not_before: float = 0.0) -> Slot | Deferred:
+        """Wait for leave to make one request.
+
+        Args:
+            domain: registrable domain.
+            partition: the one it belongs to.
+            delay_s: pause since the end of the last response.
+            not_before: earliest start, gate clock.
+
+        Returns:
+            A slot, to be released when the response has ended; or `Deferred`, and no request may be made.
+        """
+        state = self._state(domain, partition)
+        now = self._clock.now()
+        state.longest_delay_s = max(state.longest_delay_s, delay_s)
+        waiter = _Waiter(delay_s, not_before, now + self._max_wait_s)
+        expected = self._expected(state, waiter, now)
+        if expected > waiter.deadline:
+            return Deferred(expected)
+        state.waiters.append(waiter)
+        self._serve(state)
+        try:
+            return await waiter.granted
+        except asyncio.CancelledError:
+            self._withdraw(state, waiter)
+            raise
+
+    def hold(self, domain: str, partition: int, until: float) -> None:
+        """Let nobody ask the domain before `until` (gate clock): the site's own wish. It is never shortened."""
+        state = self._state(domain, partition)
+        state.held_until = max(state.held_until, until)
+        self._serve(state)
+
+    def _state(self, name: str, partition: int) -> _Domain:
+        state = self._domains.get((partition, name))
+        if state is None:
+            if len(self._domains) >= self._sweep_at:
+                self._sweep()
+            state = _Domain(self._opened.get(partition, self._clock.now()))
+            self._domains[partition, name] = state
+        return state
+
+    def _sweep(self) -> None:
+        """Forget what is past its time; amortised, since the next sweep waits for twice as many domains."""
+        now = self._clock.now()
+        self._domains = {key: state for key, state in self._domains.items() if not state.may_be_forgotten(now)}
+        self._sweep_at = max(FIRST_SWEEP, 2 * len(self._domains))
+
+    def _expected(self, state: _Domain, waiter: _Waiter, now: float) -> float:
+        """When the waiter's turn comes at the earliest: as if those before it took no time but their delays."""
+        start, end = now, now if state.out else state.last_end
+        for each in (*state.waiters, waiter):
+            start = max(start, end + each.delay_s, state.held_until, each.not_before)
+            end = start
+        return start
+
+    def _serve(self, state: _Domain) -> None:
+        """Let pass who may, tell those whom it takes too long, and set the alarm for the next."""
+        if state.timer is not None:
+            state.timer.cancel()
+            state.timer = None
+        now = self._clock.now()
+        while state.waiters:
+            first = state.waiters[0]
+            start = state.earliest(first)
+            has_room = state.has_room(first.delay_s, self._per_domain)
+            if first.granted.done():  # cancelled, and not yet awake to withdraw
+                pass
+            elif has_room and start <= now:
+                state.out += 1
+                state.out_alone = first.delay_s > 0
+                first.granted.set_result(Slot(partial(self._take_back, state)))
+            elif now >= first.deadline or start > first.deadline:
+                first.granted.set_result(Deferred(max(start, now)))
+            else:
+                wake = min(start, first.deadline) if has_room else first.deadline
+                state.timer = self._clock.call_later(max(0.0, wake - now), partial(self._serve, state))
+                return
+            state.waiters.popleft()
+
+    def _take_back(self, state: _Domain, used: bool) -> None:
+        state.out -= 1
+        state.out_alone = False
+        if used:
+            state.last_end = self._clock.now()
+        self._serve(state)
+
+    def _withdraw(self, state: _Domain, waiter: _Waiter) -> None:
+        """The waiter was cancelled; what it was given meanwhile goes back unused."""
+        if not waiter.granted.cancelled():
+            granted = waiter.granted.result()
+            if isinstance(granted, Slot):
+                granted.discard()
+        elif waiter in state.waiters:
+            state.waiters.remove(waiter)
+            self._serve(state)
