@@ -1,0 +1,62 @@
+"""Retry-After: when a site wants to be asked again (RFC 9110 10.2.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+LONGEST_S: Final = 86_400.0
+"""A longer wish is kept for a day; then the site is asked once and can repeat it."""
+_CENTURY_PIVOT_S: Final = 50 * 365.25 * 86_400
+"""A two-digit year that seems to be more than 50 years ahead is in the past (RFC 9110 5.6.7)."""
+
+_SECONDS: Final = re.compile(r"[0-9]+")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAY: Final = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_MONTH: Final = f"(?P<month>{'|'.join(_MONTHS)})"
+_TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
+_DATES: Final = (
+    re.compile(rf"{_DAY}, (?P<day>[0-9]{{2}}) {_MONTH} (?P<year>[0-9]{{4}}) {_TIME} GMT"),  # IMF-fixdate
+    re.compile(rf"{_DAY}[a-z]+, (?P<day>[0-9]{{2}})-{_MONTH}-(?P<year>[0-9]{{2}}) {_TIME} GMT"),  # RFC 850
+    re.compile(rf"{_DAY} {_MONTH} (?P<day>[ 0-9][0-9]) {_TIME} (?P<year>[0-9]{{4}})"),  # asctime
+)
+
+
+def retry_after_s(values: Iterable[str], now: float) -> float | None:
+    """Return how long a site wants to be left alone.
+
+    Args:
+        values: the Retry-After lines of a response; the longest wish counts.
+        now: wall clock, s since the epoch.
+
+    Returns:
+        Seconds from now, 0 to `LONGEST_S`; a date that is past is 0. None where no line has one of the two forms
+        (seconds without a sign or a point, or a date in one of its three spellings): then nothing was said.
+    """
+    return max((wish for value in values if (wish := _wish_s(value.strip(" \t"), now)) is not None), default=None)
+
+
+def _wish_s(text: str, now: float) -> float | None:
+    if _SECONDS.fullmatch(text):
+        return min(LONGEST_S, float(text[:20]))
+    for pattern in _DATES:
+        match = pattern.fullmatch(text)
+        if match is not None:
+            at = _timestamp(match, now)
+            return None if at is None else min(LONGEST_S, max(0.0, at - now))
+    return None
+
+
+def _timestamp(match: re.Match[str], now: float) -> float | None:
+    year, month, day = int(match["year"]), _MONTHS.index(match["month"]) + 1, int(match["day"])
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])
+    has_century = len(match["year"]) > 2
+    try:
+        at = datetime(year if has_century else 2000 + year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
+    except ValueError:
+        return None
+    if not has_century and at.timestamp() - now > _CENTURY_PIVOT_S:
+        at = at.replace(year=at.year - 100)
+    return at.timestamp()
