@@ -24,7 +24,7 @@ from pipeline.local.supervisor import Fleet
 from pipeline.ops import topics
 from pipeline.topics import STAGES, all_names
 
-LOOK_S = 1.0
+LOOK_S = 1.5
 INTERRUPTED = 130
 
 

@@ -11,6 +11,7 @@ import click
 import uvloop
 
 from pipeline.config import Settings, client_options, load
+from pipeline.local.stack import with_local_addresses
 from pipeline.topics import INPUTS, STAGES, TABLE, all_names
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def worker(stage: str, config_file: Path | None) -> None:
     """Run one worker of STAGE until a signal; waits for the broker, refuses wrong topics."""
     loaded = load(config_file)
-    settings = loaded.settings
+    settings = with_local_addresses(loaded.settings)
     logging.basicConfig(level=settings.worker.log_level.upper(), format=LOG_FORMAT)
     _check_broker(stage, settings)
     # The policy must be set before faust is imported: `faust --loop uvloop` comes too late.

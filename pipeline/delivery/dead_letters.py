@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from pipeline.delivery.api import Output, SourceRecord
 from pipeline.errors import InputError
-from pipeline.topics import DLQ_SUFFIX
+from pipeline.topics import DLQ_SUFFIX, TASKS
 
 REASONS = frozenset(
     {
@@ -50,10 +50,42 @@ def dead_letter(record: SourceRecord, error: BaseException, *, group: str, stage
         stage: name of the stage.
         attempts: how often it was tried.
     """
+    headers = _described(record, reason_of(error), type(error).__name__, str(error), group, stage, attempts)
+    room = MAX_HEADER_BYTES - sum(len(name) + len(value) for name, value in headers)
+    for name, value in record.headers:
+        size = len(name.encode()) + len(value or b"")
+        if not name.startswith(HEADER_PREFIX) and size <= room:
+            headers.append((name, value or b""))
+            room -= size
+    return Output(record.topic + DLQ_SUFFIX, record.value, record.key, record.partition, tuple(headers))
+
+
+def task_dead_letter(
+    value: bytes, *, key: bytes, reason: str, message: str, attempts: int, cause: SourceRecord, group: str, stage: str
+) -> Output:
+    """Return the dead letter of a task that was given up; it replays as a task.
+
+    Args:
+        value: a `Task` record.
+        key: registrable domain.
+        reason: `retries_exhausted` or `deadline`.
+        message: what happened, for people.
+        attempts: attempts that failed.
+        cause: the outcome that ended the task: where the letter says it comes from.
+        group: consumer group that gave up.
+        stage: name of the stage.
+    """
+    headers = _described(cause, reason, "TaskGivenUp", message, group, stage, attempts)
+    return Output(TASKS.dlq, value, key, cause.partition, tuple(headers))
+
+
+def _described(  # noqa: PLR0917  # in the order of the headers
+    record: SourceRecord, reason: str, error: str, message: str, group: str, stage: str, attempts: int
+) -> list[tuple[str, bytes]]:
     described = {
-        "reason": reason_of(error),
-        "error": type(error).__name__,
-        "message": str(error).encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore"),
+        "reason": reason,
+        "error": error,
+        "message": message.encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore"),
         "stage": stage,
         "version": VERSION,
         "id": dead_letter_id(group, record.topic, record.partition, record.offset),
@@ -64,14 +96,7 @@ def dead_letter(record: SourceRecord, error: BaseException, *, group: str, stage
         "attempts": str(attempts),
         "replays": _replays(record.headers),
     }
-    headers = [(HEADER_PREFIX + name, value.encode()) for name, value in described.items()]
-    room = MAX_HEADER_BYTES - sum(len(name) + len(value) for name, value in headers)
-    for name, value in record.headers:
-        size = len(name.encode()) + len(value or b"")
-        if not name.startswith(HEADER_PREFIX) and size <= room:
-            headers.append((name, value or b""))
-            room -= size
-    return Output(record.topic + DLQ_SUFFIX, record.value, record.key, record.partition, tuple(headers))
+    return [(HEADER_PREFIX + name, value.encode()) for name, value in described.items()]
 
 
 def cut(letter: Output, excess_bytes: int) -> Output:

@@ -60,7 +60,7 @@ class CrawlRun:
         self._submission = Submission(options, codecs)
         self._lag = LagReader(options)
         self._progress = GlobalTable(options, PROGRESS.name, self._partitions, codecs.decoder(PROGRESS.subject))
-        self._end = CrawlEnd(self._partitions)
+        self._end = CrawlEnd(self._partitions, definition["max_pages"])
 
     def begin(self, urls: Sequence[str]) -> None:
         """Write the definition and a task for each start point; both are harmless when repeated."""
@@ -71,7 +71,7 @@ class CrawlRun:
         self._submission.flush()
 
     def status(self) -> CrawlStatus:
-        """Look once. `ended` needs two looks in a row that agree, so look about once a second."""
+        """Look once. `ended` needs two looks in a row that agree, at least 1.5 s apart."""
         crawl = self._definition["crawl"]
         rows = [row for row in self._progress.rows().values() if row["crawl"] == crawl]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +28,8 @@ MAX_DEPTH = 12
 DELAY_S = 0.2
 SESSION_S = 6.0
 LOOK_S = 0.5
-END_LOOK_S = 1.0
+END_LOOK_S = 1.5
 STORE_WAIT_S = 30.0
-MONITOR_TIMEOUT_S = 2.0
 VICTIMS = ("fetch", "frontier", "parse", "store")
 
 
@@ -239,14 +237,7 @@ class Demo:
 
 def _lag_of(monitor: WorkerProcess) -> dict[str, int]:
     """Ask the monitor process; empty while it does not answer."""
-    address = next((word for word in reversed(monitor.tail().split()) if word.startswith("http://")), None)
-    if address is None:
-        return {}
-    try:
-        with urllib.request.urlopen(f"{address}/status", timeout=MONITOR_TIMEOUT_S) as answer:  # noqa: S310  # loopback
-            status: dict[str, Any] = json.load(answer)
-    except OSError:
-        return {}
+    status: dict[str, Any] = json.loads(monitor.read("/status") or b'{"lag": {}}')
     return {stage: sum(by_topic.values()) for stage, by_topic in status["lag"].items()}
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,8 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 RESTART_PAUSE_S = 1.0
 STOP_LIMIT_S = 20.0
 LOG_TAIL_BYTES = 4_000
+LOG_HEAD_BYTES = 64_000
+ENDPOINT_TIMEOUT_S = 2.0
 
 
 def _die_with_parent() -> None:
@@ -47,6 +50,7 @@ class WorkerProcess:
         self._past_cpu_s = 0.0
         self._cpu_s = 0.0
         self._ended_at_s: float | None = None
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,6 +62,7 @@ class WorkerProcess:
         """Start a process. To be called from the main thread: the death signal is bound to the thread that forks."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as out:
+            self._log_start = out.tell()
             self._process = subprocess.Popen(
                 [sys.executable, *self._command],
                 env={**os.environ, **self._environ},
@@ -68,6 +73,22 @@ class WorkerProcess:
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  # nothing but the call itself happens in the child
             )
         self._ended_at_s = None
+
+    def endpoint(self) -> str | None:
+        """Base URL of its metrics, as its log says; None while it has not said it."""
+        return next((word for word in reversed(self._own_log().split()) if word.startswith("http://")), None)
+
+    def read(self, path: str) -> bytes:
+        """Ask its endpoint; empty while it does not answer."""
+        base = self.endpoint()
+        if base is None:
+            return b""
+        try:
+            with urllib.request.urlopen(base + path, timeout=ENDPOINT_TIMEOUT_S) as answer:  # noqa: S310  # loopback
+                body: bytes = answer.read()
+        except OSError:
+            return b""
+        return body
 
     def kill(self) -> None:
         """SIGKILL, as a node that loses power."""
@@ -125,6 +146,12 @@ class WorkerProcess:
             return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
         except FileNotFoundError:
             return "(no log)"
+
+    def _own_log(self) -> str:
+        """What the process that runs now has written."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read(LOG_HEAD_BYTES).decode(errors="replace")
 
     def _count_cpu(self) -> None:
         if self.pid is not None:
