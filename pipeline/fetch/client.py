@@ -1,0 +1,196 @@
+"""HTTP client: one request, one response, every limit held; redirects are the caller's.
+
+httpx is the interface, called at the level of its transport: its client costs more than the request itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+import httpx
+
+from pipeline.config import Fetch
+from pipeline.errors import SiteError
+from pipeline.fetch.body import Body, BodyTooLarge, Limits, read_body
+from pipeline.fetch.guard import AddressGuard, GuardedResolver
+from pipeline.fetch.transport import WireTransport
+
+ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+ACCEPT_ENCODING: Final = "gzip, deflate, br, zstd"
+ARCHIVES: Final = frozenset(
+    {"application/gzip", "application/x-gzip", "application/zstd", "application/octet-stream", "application/x-tar"}
+)
+"""Types whose compressed bytes are the content itself."""
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer.
+
+    Attributes:
+        status: HTTP status.
+        headers: as sent, in order; names in lower case.
+        body: empty where it was not wanted.
+        address: the peer's address.
+        elapsed_s: from the call to the last byte.
+        error: why the body could not be read (`BodyTooLarge`, `SiteError`: a timeout, a coding); None when it was, also
+            for a truncated one.
+    """
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: Body = field(default_factory=Body)
+    address: str | None = None
+    elapsed_s: float = 0.0
+    error: SiteError | None = None
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Return all values of a header, in order.
+
+        Args:
+            name: in lower case.
+        """
+        return [value for key, value in self.headers if key == name]
+
+    def text(self, name: bytes) -> str:
+        """Return a header as one text, its lines joined by commas (RFC 9110 5.3); empty for none."""
+        return ", ".join(value.decode("latin-1").strip() for value in self.values(name))
+
+    @property
+    def content_type(self) -> str:
+        """Content-Type as sent, the last where there are several; empty for none."""
+        values = self.values(b"content-type")
+        return values[-1].decode("latin-1").strip() if values else ""
+
+    @property
+    def media_type(self) -> str:
+        """Type and subtype in lower case; empty for none."""
+        return self.content_type.partition(";")[0].strip().lower()
+
+
+def want_all(response: Response) -> bool:
+    """Want every body."""
+    del response
+    return True
+
+
+class Client:
+    """Asks sites. To be used within one event loop, as a context manager or with `start` and `close`.
+
+    Args:
+        settings: limits, times, user agent, fixed addresses.
+        guard: judges every connection.
+        may_send: asked right before each request is written.
+        tls: a verifying context; None takes the usual certificate authorities.
+    """
+
+    def __init__(
+        self,
+        settings: Fetch,
+        guard: AddressGuard,
+        *,
+        may_send: Callable[[], bool] = lambda: True,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._settings = settings
+        self._guard = guard
+        self._resolver = GuardedResolver(guard, settings.resolve)
+        self._may_send = may_send
+        self._tls = tls
+        self._transport: WireTransport | None = None
+        self._headers = {"User-Agent": settings.user_agent, "Accept": ACCEPT, "Accept-Encoding": ACCEPT_ENCODING}
+        self._limits = Limits(settings.max_wire_bytes, settings.max_decoded_bytes, settings.max_ratio)
+
+    async def start(self) -> None:
+        """Make the connection pool."""
+        tls = self._tls or httpx.create_ssl_context()
+        self._transport = WireTransport(self._guard, self._resolver, tls, self._may_send)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._transport is not None:
+            await self._transport.aclose()
+            self._transport = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        limits: Limits | None = None,
+        wants: Callable[[Response], bool] = want_all,
+    ) -> Response:
+        """Ask for one URL, once.
+
+        Args:
+            url: canonical; it is asked for as it is.
+            headers: added to those that every request has.
+            timeout_s: time for all of it; None takes the configured one.
+            limits: what the body may cost; None takes the configured ones.
+            wants: called with the head; False leaves the body and closes its connection.
+
+        Raises:
+            SiteError: there is no answer; `reason` as in `WireTransport.handle_async_request`, or `total_timeout`.
+        """
+        if self._transport is None:
+            raise RuntimeError("the client is not started")
+        settings = self._settings
+        total_s = settings.total_s if timeout_s is None else timeout_s
+        request = httpx.Request(
+            "GET",
+            url,
+            headers=self._headers if headers is None else {**self._headers, **headers},
+            extensions={"url": url, "connect_s": settings.connect_s, "idle_s": settings.idle_s},
+        )
+        began_s = time.monotonic()
+        response: Response | None = None
+        try:
+            async with asyncio.timeout(total_s):
+                answer = await self._transport.handle_async_request(request)
+                response = Response(
+                    answer.status_code,
+                    [(name.lower(), value) for name, value in answer.headers.raw],
+                    address=answer.extensions["address"],
+                )
+                try:
+                    if wants(response):
+                        response.body = await _read(answer, response, limits or self._limits)
+                except SiteError as exc:
+                    response.error = exc
+                finally:
+                    await answer.stream.aclose()  # type: ignore[union-attr]  # the transport's streams are asynchronous
+        except TimeoutError as exc:
+            error = SiteError("total_timeout", f"not done within {total_s:g} s")
+            if response is None:
+                raise error from exc
+            response.error = error
+        response.elapsed_s = time.monotonic() - began_s
+        return response
+
+
+async def _read(answer: httpx.Response, response: Response, limits: Limits) -> Body:
+    announced = response.text(b"content-length")
+    if announced.isdigit() and int(announced[:19]) > limits.wire_bytes and not limits.cut:
+        raise BodyTooLarge("wire_bytes", limits.wire_bytes)
+    return await read_body(
+        answer.stream,  # type: ignore[arg-type]  # the transport's streams are asynchronous
+        response.text(b"content-encoding"),
+        limits,
+        sniff=response.media_type not in ARCHIVES,
+    )

@@ -1,0 +1,270 @@
+"""httpx transport over an aiohttp session: the one border to the HTTP library.
+
+Beyond what `httpx_aiohttp` does it asks for exactly the URL it is given and only once, tells the address it was
+connected to, and maps every exception of the library to a `SiteError` with a reason.
+"""
+
+from __future__ import annotations
+
+import errno
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Self
+from weakref import WeakSet
+
+import aiohttp
+import httpx
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.http_exceptions import ContentLengthError, HttpProcessingError
+from multidict import CIMultiDict
+from yarl import URL
+
+from pipeline.errors import SiteError
+from pipeline.fetch.body import TruncatedBody
+from pipeline.fetch.guard import AddressGuard, GuardedResolver
+
+DNS_CACHE_S: Final = 60
+DNS_CACHE_HOSTS: Final = 50_000
+KEEP_ALIVE_S: Final = 5.0
+"""Servers close idle connections after 5 s and more; a longer pause would also hold a socket for each site seen."""
+MAX_FIELD_BYTES: Final = 32 << 10
+"""Longest header line; policies and cookies of real sites pass the library's own 8 KiB."""
+MAX_FIELDS: Final = 256
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+
+REASONS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
+    ((aiohttp.ClientConnectorDNSError,), "dns"),
+    ((aiohttp.ConnectionTimeoutError,), "connect_timeout"),
+    ((aiohttp.ServerTimeoutError,), "idle_timeout"),
+    ((aiohttp.ClientSSLError, ssl.SSLError), "tls"),
+    ((aiohttp.ClientConnectorError,), "connect"),
+    ((aiohttp.ClientConnectionError, OSError), "reset"),
+    ((aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError), "bad_url"),
+)
+"""The library's exceptions, the special before the general; what is none of them is a `bad_response`."""
+UNSENT: Final = frozenset(
+    {
+        "blocked_address",
+        "blocked_port",
+        "dns",
+        "connect",
+        "connect_timeout",
+        "tls",
+        "local_resources",
+        "stale_membership",
+    }
+)
+"""Reasons of errors that end a fetch before its request is written."""
+
+
+class StaleMembership(SiteError):  # noqa: N818 - the name says what is stale
+    """This worker may have lost its partitions: it asks nobody."""
+
+    def __init__(self) -> None:
+        super().__init__("stale_membership", "the last heartbeat is too old")
+
+
+class WireTransport(httpx.AsyncBaseTransport):
+    """One connection pool for all hosts.
+
+    A request's extensions: `connect_s` and `idle_s`, seconds. A response's extension: `address`, the peer's.
+
+    Args:
+        guard: judges every connection.
+        resolver: names to addresses that the guard lets pass.
+        tls: the verifying context.
+        may_send: asked right before each request is written; False raises `StaleMembership`.
+    """
+
+    def __init__(
+        self, guard: AddressGuard, resolver: GuardedResolver, tls: ssl.SSLContext, may_send: Callable[[], bool]
+    ) -> None:
+        connector = _Connector(
+            limit=0,
+            resolver=resolver,
+            socket_factory=guard.socket,
+            ttl_dns_cache=DNS_CACHE_S,
+            dns_cache_max_size=DNS_CACHE_HOSTS,
+            keepalive_timeout=KEEP_ALIVE_S,
+            ssl=tls,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=_NoCookies(),
+            request_class=_request_class(may_send),
+            response_class=_AddressedResponse,
+            middlewares=(_ask_once,),
+            auto_decompress=False,
+            trust_env=False,
+            max_line_size=MAX_FIELD_BYTES,
+            max_field_size=MAX_FIELD_BYTES,
+            max_headers=MAX_FIELDS,
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request without a body and return the response with its body unread.
+
+        Raises:
+            SiteError: `dns`, `connect`, `connect_timeout`, `tls`, `reset`, `idle_timeout`, `bad_response`, `bad_url`,
+                `local_resources`; `RefusedAddress`, `StaleMembership`.
+        """
+        headers = CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw)
+        try:
+            response = await self._session.request(
+                request.method,
+                _wire_url(request.extensions.get("url") or str(request.url)),
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(
+                    connect=request.extensions.get("connect_s"), sock_read=request.extensions.get("idle_s")
+                ),
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            raise site_error(exc) from exc
+        return httpx.Response(
+            status_code=response.status,
+            headers=list(response.raw_headers),
+            stream=_WireStream(response),
+            extensions={"address": getattr(response, "address", None)},
+        )
+
+    async def aclose(self) -> None:
+        await self._session.close()
+
+
+def site_error(exc: Exception) -> SiteError:
+    """Map an exception of the HTTP library, raised before the head of the response was there."""
+    return SiteError(_reason(exc), str(exc) or type(exc).__name__)
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, OSError) and exc.errno in SHORTAGES:
+        return "local_resources"
+    return next((reason for kinds, reason in REASONS if isinstance(exc, kinds)), "bad_response")
+
+
+def _wire_url(url: str) -> URL:
+    """Return the URL with path and query as they are written: yarl would rewrite some escapes and drop a lone `?`."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, target = rest.partition("/")
+    return URL.build(scheme=scheme, authority=authority, path=slash + target, encoded=True)
+
+
+class _Handler(ResponseHandler):
+    """Tells a fault in the middle of a body to who reads it; the library leaves the reader waiting for ever."""
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        super().set_exception(exc, *cause)
+        body = self._payload
+        if body is not None and body.exception() is None and not body.is_eof():
+            if not isinstance(exc, aiohttp.ClientError):
+                fault = aiohttp.ClientPayloadError(str(exc))
+                fault.__cause__ = exc
+                exc = fault
+            body.set_exception(exc)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Makes connections with our handler."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory: partial[ResponseHandler] = partial(_Handler, loop=self._loop)
+
+
+class _NoCookies(aiohttp.DummyCookieJar):
+    """Keeps nothing, and reads nothing either."""
+
+    def update_cookies_from_headers(self, headers: object, response_url: URL) -> None:
+        """Take no cookie."""
+
+
+class _AddressedResponse(aiohttp.ClientResponse):
+    """Remembers its peer: a short body is whole, and the connection given back, before anyone can ask."""
+
+    address: str | None = None
+    connection_error: Callable[[], BaseException | None] = staticmethod(lambda: None)
+
+    async def start(self, connection: Connection) -> Self:
+        protocol = connection.protocol
+        if protocol is not None and protocol.transport is not None:
+            peer = protocol.transport.get_extra_info("peername")
+            self.address = peer[0] if peer else None
+            self.connection_error = protocol.exception
+        await super().start(connection)
+        return self
+
+
+class _Request(aiohttp.ClientRequest):
+    """Knows whether its connection has answered before."""
+
+    is_on_used_connection = False
+
+
+def _request_class(may_send: Callable[[], bool]) -> type[_Request]:
+    used: WeakSet[object] = WeakSet()
+
+    class CheckedRequest(_Request):
+        """Asks for leave when the connection is there and nothing is written yet."""
+
+        async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+            if not may_send():
+                raise StaleMembership
+            self.is_on_used_connection = conn.protocol in used
+            used.add(conn.protocol)
+            return await super().send(conn)
+
+    return CheckedRequest
+
+
+async def _ask_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Keep the library from asking again by itself, without the gate's leave, when a connection breaks.
+
+    But for a connection that was used before: a site may close it while it is idle, and then it never saw the request
+    (RFC 9112 9.3.1).
+    """
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as exc:
+        if isinstance(request, _Request) and request.is_on_used_connection:
+            raise
+        raise site_error(exc) from exc
+
+
+class _WireStream(httpx.AsyncByteStream):
+    """The body as received."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await self._response.content.readany()
+        except aiohttp.ClientPayloadError as exc:
+            raise TruncatedBody(_truncation(exc), str(exc)) from exc
+        except (aiohttp.ClientError, OSError) as exc:
+            raise site_error(exc) from exc
+        if not chunk:
+            # A body that ends with its connection looks whole, even when the connection was reset.
+            if isinstance(self._response, _AddressedResponse) and isinstance(
+                self._response.connection_error(), OSError
+            ):
+                raise TruncatedBody("reset")
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        """Give the connection back, or close it where the body was not read to its end."""
+        self._response.release()
+
+
+def _truncation(exc: aiohttp.ClientPayloadError) -> str:
+    if isinstance(exc.__cause__, ContentLengthError):
+        return "content_length"
+    # Nothing else can be wrong with the form of a body.
+    return "chunked" if isinstance(exc.__cause__, HttpProcessingError) else "reset"
