@@ -1,0 +1,168 @@
+"""How a fetch ended: what a response or an error means, as a `FetchOutcome` says it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pipeline.errors import SiteError
+from pipeline.fetch import redirects
+from pipeline.fetch.body import BodyTooLarge
+from pipeline.fetch.client import Response
+from pipeline.fetch.guard import RefusedAddress
+from pipeline.fetch.retry_after import retry_after_s
+from pipeline.web.url import CanonicalUrl
+
+Outcome = Literal[
+    "FETCHED",
+    "NOT_MODIFIED",
+    "REDIRECTED",
+    "HTTP_ERROR",
+    "RATE_LIMITED",
+    "NETWORK_ERROR",
+    "ROBOTS_DENIED",
+    "ROBOTS_UNREACHABLE",
+    "DEFERRED",
+    "TOO_LARGE",
+    "REFUSED",
+]
+
+OVERLOADED: Final = frozenset({429, 503})
+READABLE: Final = frozenset(
+    {
+        "",
+        "text/html",
+        "application/xhtml+xml",
+        "text/plain",
+        "text/xml",
+        "application/xml",
+        "application/json",
+        "text/json",
+        "application/rss+xml",
+        "application/atom+xml",
+    }
+)
+"""Media types that parsing can read; none named may be any of them. `+xml` and `+json` of application and text too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """One ending.
+
+    Attributes:
+        outcome: kind, as in the contract.
+        reason: machine-readable detail; empty for FETCHED, NOT_MODIFIED and REDIRECTED.
+        status: HTTP status; None without an answer.
+        location: target of REDIRECTED.
+        address: the peer's.
+        wish_s: how long the site wants to be left alone, from now; None where it said nothing.
+        not_before_ms: for DEFERRED and ROBOTS_UNREACHABLE: when to come again, ms since the epoch.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    status: int | None = None
+    location: CanonicalUrl | None = None
+    address: str | None = None
+    wish_s: float | None = None
+    not_before_ms: int = 0
+
+    @property
+    def is_overload(self) -> bool:
+        """Whether the site complained of too many requests, or named a time."""
+        return self.status in OVERLOADED or self.wish_s is not None
+
+
+def is_readable(response: Response) -> bool:
+    """Whether parsing can read the response's type."""
+    media_type = response.media_type
+    if media_type in READABLE:
+        return True
+    return media_type.startswith(("application/", "text/")) and media_type.endswith(("+xml", "+json"))
+
+
+def wants_page(response: Response) -> bool:
+    """Whether the body of the response would become a page."""
+    return response.status == 200 and is_readable(response)
+
+
+def judge(
+    response: Response,
+    *,
+    url: str,
+    chain: Collection[str],
+    max_redirects: int,
+    is_conditional: bool,
+    retry_truncated: bool,
+    now: float,
+) -> Ending:
+    """Say how a fetch ended.
+
+    Args:
+        response: the answer.
+        url: what was asked for, canonical.
+        chain: canonical URLs that led to it, the oldest first.
+        max_redirects: longest chain.
+        is_conditional: whether validators were sent.
+        retry_truncated: whether a page that is not whole may be asked for again; else it is taken as it is.
+        now: wall clock, s since the epoch.
+    """
+    status = response.status
+    wish_s = retry_after_s((value.decode("latin-1") for value in response.values(b"retry-after")), now)
+    location = None
+    outcome: Outcome = "HTTP_ERROR"
+    reason = f"http_{status}"
+    if status in redirects.STATUSES:
+        try:
+            location = redirects.target(response, url)
+            reason = _chain_fault(location.href, url, chain, max_redirects)
+        except SiteError as exc:
+            reason = exc.reason
+        outcome = "HTTP_ERROR" if reason else "REDIRECTED"
+    elif status == 304 and is_conditional:
+        outcome, reason = "NOT_MODIFIED", ""
+    elif status == 429:
+        outcome = "RATE_LIMITED"
+    elif status == 200:
+        outcome, reason = _judge_page(response, retry_truncated=retry_truncated)
+    return Ending(
+        outcome,
+        reason,
+        status=status,
+        location=location if outcome == "REDIRECTED" else None,
+        address=response.address,
+        wish_s=wish_s,
+    )
+
+
+def judge_error(error: SiteError) -> Ending:
+    """Say how a fetch without an answer ended."""
+    return Ending(_outcome_of(error), error.reason)
+
+
+def _chain_fault(location: str, url: str, chain: Collection[str], max_redirects: int) -> str:
+    if location == url or location in chain:
+        return "redirect_loop"
+    return "too_many_redirects" if len(chain) >= max_redirects else ""
+
+
+def _judge_page(response: Response, *, retry_truncated: bool) -> tuple[Outcome, str]:
+    if not is_readable(response):
+        return "REFUSED", "content_type"
+    if response.error is not None:
+        return _outcome_of(response.error), response.error.reason
+    body = response.body
+    if body.truncated is not None and (retry_truncated or not body.data):
+        return "NETWORK_ERROR", "truncated"
+    if not body.data:
+        return "HTTP_ERROR", "empty_body"
+    return "FETCHED", ""
+
+
+def _outcome_of(error: SiteError) -> Outcome:
+    if isinstance(error, BodyTooLarge):
+        return "TOO_LARGE"
+    if isinstance(error, RefusedAddress) or error.reason == "unsupported_encoding":
+        return "REFUSED"
+    return "NETWORK_ERROR"

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import pytest
+
+from pipeline.errors import SiteError
+from pipeline.fetch.body import Body, BodyTooLarge
+from pipeline.fetch.client import Response
+from pipeline.fetch.endings import Ending, judge, judge_error, wants_page
+from pipeline.fetch.guard import RefusedAddress
+from pipeline.fetch.redirects import Cookies, leads_back, target
+
+URL = "http://site.test/a"
+
+
+def answer(status: int = 200, *headers: tuple[str, str], body: Body | None = None, error: SiteError | None = None):
+    """A response; HTML unless a type is given."""
+    pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+    if not any(name == b"content-type" for name, _ in pairs):
+        pairs.append((b"content-type", b"text/html"))
+    return Response(status, pairs, body if body is not None else Body(b"<p>", 3), "192.0.2.1", error=error)
+
+
+def ending(response: Response, **given) -> Ending:
+    """The verdict on a response to `URL`."""
+    world = {
+        "url": URL,
+        "chain": [],
+        "max_redirects": 10,
+        "is_conditional": False,
+        "retry_truncated": False,
+        "now": 1000.0,
+    }
+    return judge(response, **{**world, **given})
+
+
+def kind(response: Response, **given) -> tuple[str, str]:
+    """Outcome and reason."""
+    verdict = ending(response, **given)
+    return verdict.outcome, verdict.reason
+
+
+def redirect(location: str, status: int = 302) -> Response:
+    """A redirect, its Location in Latin-1."""
+    return answer(status, ("Location", location))
+
+
+def test_a_page_is_a_200_with_a_body_that_can_be_read():
+    """FETCHED promises a page record, whatever else it may be."""
+    assert ("FETCHED", "") == kind(answer())
+    assert ("HTTP_ERROR", "empty_body") == kind(answer(body=Body()))
+    assert ("REFUSED", "content_type") == kind(answer(200, ("Content-Type", "image/png")))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "readable"),
+    [
+        ("text/html; charset=utf-8", True),
+        ("TEXT/HTML", True),
+        ("application/xhtml+xml", True),
+        ("application/rss+xml", True),
+        ("application/atom+xml;type=feed", True),
+        ("application/feed+json", True),
+        ("application/json", True),
+        ("text/plain", True),
+        ("", True),
+        ("image/svg+xml", False),
+        ("application/pdf", False),
+        ("application/octet-stream", False),
+        ("video/mp4", False),
+        ("text/css", False),
+    ],
+)
+def test_bodies_are_read_by_their_type(content_type, readable):
+    """A film is not downloaded to be thrown away."""
+    assert readable == wants_page(answer(200, ("Content-Type", content_type)))
+    assert not wants_page(answer(404, ("Content-Type", content_type)))
+
+
+def test_a_page_that_is_not_whole_is_asked_for_once_more():
+    """Then it is taken with its mark: some sites announce a wrong length for ever."""
+    cut = answer(body=Body(b"<p>half", 7, "content_length"))
+    assert ("NETWORK_ERROR", "truncated") == kind(cut, retry_truncated=True)
+    assert ("FETCHED", "") == kind(cut)
+    assert ("NETWORK_ERROR", "truncated") == kind(answer(body=Body(b"", 7, "encoding")))
+
+
+def test_errors_are_told_apart_by_who_can_mend_them():
+    """A limit and a refused address are final; noise is retried."""
+    assert ("TOO_LARGE", "ratio") == kind(answer(error=BodyTooLarge("ratio", 200)))
+    assert ("NETWORK_ERROR", "total_timeout") == kind(answer(error=SiteError("total_timeout")))
+    assert "REFUSED" == judge_error(RefusedAddress("127.0.0.1", 80, "loopback")).outcome
+    assert Ending("REFUSED", "unsupported_encoding") == judge_error(SiteError("unsupported_encoding"))
+    assert Ending("NETWORK_ERROR", "dns") == judge_error(SiteError("dns"))
+
+
+def test_304_is_an_answer_only_to_a_question():
+    """RFC 9110 15.4.5: the stored copy stands; without one there is nothing that could."""
+    assert ("NOT_MODIFIED", "") == kind(answer(304), is_conditional=True)
+    assert ("HTTP_ERROR", "http_304") == kind(answer(304))
+
+
+@pytest.mark.parametrize("status", [201, 204, 206, 300, 305, 400, 401, 403, 404, 410, 500, 502, 503, 504, 999])
+def test_any_other_status_is_an_http_error_with_its_number(status):
+    """The frontier decides by the number whether to try again."""
+    assert ("HTTP_ERROR", f"http_{status}") == kind(answer(status))
+
+
+def test_a_site_that_complains_is_heard():
+    """Outcomes with 429, 503 or Retry-After are committed at once, and the gate is told."""
+    limited = ending(answer(429, ("Retry-After", "120")))
+    assert ("RATE_LIMITED", "http_429", 120.0, True) == (
+        limited.outcome,
+        limited.reason,
+        limited.wish_s,
+        limited.is_overload,
+    )
+    assert ending(answer(503)).is_overload
+    assert ending(answer(200, ("Retry-After", "5"))).is_overload
+    assert not ending(answer(500)).is_overload
+    assert ending(answer(429, ("Retry-After", "soon"))).wish_s is None
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_names_its_canonical_target(status):
+    """The target is one key, whoever redirects to it."""
+    verdict = ending(redirect("../b?utm_source=x#top", status))
+    assert verdict.location is not None
+    assert ("REDIRECTED", "http://site.test/b") == (verdict.outcome, verdict.location.href)
+
+
+def test_a_loop_is_told_over_the_whole_chain():
+    """Each hop is a task of its own: only the chain shows the circle."""
+    assert ("HTTP_ERROR", "redirect_loop") == kind(redirect("/a"))
+    assert ("HTTP_ERROR", "redirect_loop") == kind(redirect("/a#part"))
+    assert ("HTTP_ERROR", "redirect_loop") == kind(redirect("/start"), chain=["http://site.test/start"])
+    assert ("REDIRECTED", "") == kind(redirect("/c"), chain=["http://site.test/start"])
+
+
+def test_a_chain_has_an_end():
+    """A maze of ever new URLs is no page."""
+    chain = [f"http://site.test/{number}" for number in range(10)]
+    assert ("REDIRECTED", "") == kind(redirect("/z"), chain=chain[:9])
+    assert ("HTTP_ERROR", "too_many_redirects") == kind(redirect("/z"), chain=chain)
+
+
+@pytest.mark.parametrize(
+    "location", ["https://:443/", "ftp://site.test/", "javascript:alert(1)", "http://u:p@site.test/", "http://a b/"]
+)
+def test_a_location_that_is_not_fetched_ends_the_way(location):
+    """It is the site's fault, and no reason to go elsewhere."""
+    assert ("HTTP_ERROR", "bad_location") == kind(redirect(location))
+
+
+def test_a_redirect_without_a_place_ends_the_way():
+    """An empty Location resolves to the page itself, which is not what was meant."""
+    assert ("HTTP_ERROR", "no_location") == kind(answer(302))
+    assert ("HTTP_ERROR", "no_location") == kind(redirect(""))
+    assert ("HTTP_ERROR", "no_location") == kind(redirect(" \t "))
+
+
+def test_only_a_redirect_to_the_same_page_leads_back():
+    """A cookie gate is told from a redirect to another page by the key alone."""
+    assert leads_back(redirect("http://SITE.test:80/a#x"), URL)
+    assert not leads_back(redirect("/b"), URL)
+    assert not leads_back(redirect("::"), "http://site.test/b")
+    assert not leads_back(answer(302), URL)
+    assert not leads_back(answer(200, ("Location", "/a")), URL)
+
+
+def test_cookies_change_once():
+    """A gate that sets the same cookie again and again is a loop."""
+    cookies = Cookies()
+    assert {} == cookies.headers()
+    assert cookies.take(answer(302, ("Set-Cookie", "seen=1; Path=/"), ("Set-Cookie", "b=two words; HttpOnly")))
+    assert {"Cookie": "seen=1; b=two words"} == cookies.headers()
+    assert not cookies.take(answer(302, ("Set-Cookie", "seen=1")))
+    assert cookies.take(answer(302, ("Set-Cookie", "seen=; Max-Age=0")))
+    assert {"Cookie": "b=two words"} == cookies.headers()
+
+
+@pytest.mark.parametrize("line", ["", "novalue", "=x", "a\x01=b", "a=b\x7f", "é=1", "a=é", "a=" + "x" * 5000])
+def test_cookies_that_are_no_cookies_are_left_out(line):
+    """What a site sets is sent back in a header: nothing may stand there that is none."""
+    assert not Cookies().take(answer(302, ("Set-Cookie", line)))
+
+
+def test_the_number_of_cookies_is_bounded():
+    """A header of megabytes helps nobody."""
+    cookies = Cookies()
+    for number in range(200):
+        cookies.take(answer(302, ("Set-Cookie", f"c{number}={'x' * 10}")))
+    assert 50 == cookies.headers()["Cookie"].count("=")
+
+
+def test_a_location_in_raw_bytes_is_read_as_browsers_do():
+    """UTF-8 where it is UTF-8, else byte by byte."""
+    raw = Response(302, [(b"location", "/fa/خبر".encode())])
+    assert "http://site.test/fa/%D8%AE%D8%A8%D8%B1" == target(raw, URL).href
+    assert "http://site.test/caf%E9" == target(Response(302, [(b"location", b"/caf\xe9")]), URL).href
