@@ -56,8 +56,8 @@ class CrawlRun:
     def __init__(self, settings: Settings, codecs: Codecs, definition: Mapping[str, Any]) -> None:
         self._definition = definition
         self._partitions = settings.topics.partitions
-        options = client_options(settings.broker)
-        self._submission = Submission(options, codecs)
+        options = self._options = client_options(settings.broker)
+        self._codecs = codecs
         self._lag = LagReader(options)
         self._progress = GlobalTable(options, PROGRESS.name, self._partitions, codecs.decoder(PROGRESS.subject))
         self._end = CrawlEnd(self._partitions, definition["max_pages"])
@@ -65,10 +65,11 @@ class CrawlRun:
     def begin(self, urls: Sequence[str]) -> None:
         """Write the definition and a task for each start point; both are harmless when repeated."""
         self._progress.start()
-        self._submission.define(self._definition)
-        self._submission.flush()
-        self._submission.submit(urls, self._definition["crawl"], PRIORITY, time.time(), source="crawl")
-        self._submission.flush()
+        submission = Submission(self._options, self._codecs)
+        submission.define(self._definition)
+        submission.flush()
+        submission.submit(urls, self._definition["crawl"], PRIORITY, time.time(), source="crawl")
+        submission.flush()
 
     def status(self) -> CrawlStatus:
         """Look once. `ended` needs two looks in a row that agree, at least 1.5 s apart."""
