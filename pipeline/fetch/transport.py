@@ -171,7 +171,7 @@ class _Connector(aiohttp.TCPConnector):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._factory: partial[ResponseHandler] = partial(_Handler, loop=self._loop)
+        self._factory = partial[ResponseHandler](_Handler, loop=self._loop)
 
 
 class _NoCookies(aiohttp.DummyCookieJar):
