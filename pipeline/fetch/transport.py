@@ -6,6 +6,7 @@ connected to, and maps every exception of the library to a `SiteError` with a re
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ssl
 from collections.abc import Callable
@@ -166,12 +167,16 @@ class _Handler(ResponseHandler):
             body.set_exception(exc)
 
 
+def _make_handler(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
+    return _Handler(loop=loop)
+
+
 class _Connector(aiohttp.TCPConnector):
     """Makes connections with our handler."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._factory = partial[ResponseHandler](_Handler, loop=self._loop)
+        self._factory = partial(_make_handler, self._loop)
 
 
 class _NoCookies(aiohttp.DummyCookieJar):
