@@ -1,0 +1,45 @@
+"""Page records for tests of the parse stage."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import zstandard
+
+from pipeline.contracts import load_codec
+from pipeline.web.url import canonicalize, url_key
+
+FETCHED_AT_MS = 1_717_172_775_000  # 2024-05-31T16:26:15Z
+
+
+def page_record(body: bytes, url: str = "https://n.test/", **fields: Any) -> dict[str, Any]:
+    """A record of `crawl.pages.v1-value` whose body is packed as the fetch stage packs it."""
+    href = canonicalize(url).href
+    return {
+        "crawl": "c1",
+        "url": href,
+        "url_key": url_key(href),
+        "delivery": 1,
+        "depth": 2,
+        "priority": 3,
+        "source": "",
+        "status": 200,
+        "content_type": "text/html; charset=utf-8",
+        "robots_header": "",
+        "body_encoding": "ZSTD",
+        "body": zstandard.compress(body, 1),
+        "body_ref": None,
+        "body_bytes": len(body),
+        "body_sha256": hashlib.sha256(body).digest(),
+        "truncated": None,
+        "redirects": [],
+        "submitted_at_ms": FETCHED_AT_MS - 2_000,
+        "fetched_at_ms": FETCHED_AT_MS,
+        **fields,
+    }
+
+
+def page_value(body: bytes, url: str = "https://n.test/", **fields: Any) -> bytes:
+    """The same as the value of a Kafka record."""
+    return load_codec().encode("crawl.pages.v1-value", page_record(body, url, **fields))
