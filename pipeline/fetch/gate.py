@@ -95,10 +95,9 @@ class Slot:
 class _Waiter:
     """One who waits; `granted` becomes a slot or the time to come again."""
 
-    __slots__ = ("deadline", "delay_s", "granted", "not_before")
+    __slots__ = ("deadline", "granted", "not_before")
 
-    def __init__(self, delay_s: float, not_before: float, deadline: float) -> None:
-        self.delay_s = delay_s
+    def __init__(self, not_before: float, deadline: float) -> None:
         self.not_before = not_before
         self.deadline = deadline
         self.granted: asyncio.Future[Slot | Deferred] = asyncio.get_running_loop().create_future()
@@ -110,17 +109,17 @@ class _Domain:
     Attributes:
         last_end: end of the last response, or the takeover of its partition.
         held_until: earliest request by the site's own wish.
-        longest_delay_s: longest delay that was asked for.
+        delay_s: longest delay that was asked for: what one host of the domain wants holds for all of them.
         out: requests that are out.
         out_alone: whether the one that is out has a delay, and so no company.
     """
 
-    __slots__ = ("held_until", "last_end", "longest_delay_s", "out", "out_alone", "timer", "waiters")
+    __slots__ = ("delay_s", "held_until", "last_end", "out", "out_alone", "timer", "waiters")
 
     def __init__(self, last_end: float) -> None:
         self.last_end = last_end
         self.held_until = last_end
-        self.longest_delay_s = 0.0
+        self.delay_s = 0.0
         self.out = 0
         self.out_alone = False
         self.waiters: deque[_Waiter] = deque()
@@ -128,18 +127,18 @@ class _Domain:
 
     def earliest(self, waiter: _Waiter) -> float:
         """When the waiter's request may start, once nothing is in its way."""
-        return max(self.last_end + waiter.delay_s, self.held_until, waiter.not_before)
+        return max(self.last_end + self.delay_s, self.held_until, waiter.not_before)
 
-    def has_room(self, delay_s: float, per_domain: int) -> bool:
-        """Whether what is out leaves room for a request with this delay."""
-        if delay_s or self.out_alone:
+    def has_room(self, per_domain: int) -> bool:
+        """Whether what is out leaves room for a request."""
+        if self.delay_s or self.out_alone:
             return self.out == 0
         return self.out < per_domain
 
     def may_be_forgotten(self, now: float) -> bool:
         if self.out or self.waiters:
             return False
-        return now > max(self.held_until, self.last_end + self.longest_delay_s + RETAINED_S)
+        return now > max(self.held_until, self.last_end + self.delay_s + RETAINED_S)
 
 
 class DomainGate:
@@ -189,7 +188,7 @@ class DomainGate:
         Args:
             domain: registrable domain.
             partition: the one it belongs to.
-            delay_s: pause since the end of the last response.
+            delay_s: pause since the end of the last response; a longer one that was asked for before holds on.
             not_before: earliest start, gate clock.
 
         Returns:
@@ -197,8 +196,8 @@ class DomainGate:
         """
         state = self._state(domain, partition)
         now = self._clock.now()
-        state.longest_delay_s = max(state.longest_delay_s, delay_s)
-        waiter = _Waiter(delay_s, not_before, now + self._max_wait_s)
+        state.delay_s = max(state.delay_s, delay_s)
+        waiter = _Waiter(not_before, now + self._max_wait_s)
         expected = self._expected(state, waiter, now)
         if expected > waiter.deadline:
             return Deferred(expected)
@@ -235,7 +234,7 @@ class DomainGate:
         """When the waiter's turn comes at the earliest: as if those before it took no time but their delays."""
         start, end = now, now if state.out else state.last_end
         for each in (*state.waiters, waiter):
-            start = max(start, end + each.delay_s, state.held_until, each.not_before)
+            start = max(start, end + state.delay_s, state.held_until, each.not_before)
             end = start
         return start
 
@@ -248,12 +247,12 @@ class DomainGate:
         while state.waiters:
             first = state.waiters[0]
             start = state.earliest(first)
-            has_room = state.has_room(first.delay_s, self._per_domain)
+            has_room = state.has_room(self._per_domain)
             if first.granted.done():  # cancelled, and not yet awake to withdraw
                 pass
             elif has_room and start <= now:
                 state.out += 1
-                state.out_alone = first.delay_s > 0
+                state.out_alone = state.delay_s > 0
                 first.granted.set_result(Slot(partial(self._take_back, state)))
             elif now >= first.deadline or start > first.deadline:
                 first.granted.set_result(Deferred(max(start, now)))

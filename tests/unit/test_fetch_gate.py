@@ -157,7 +157,18 @@ async def test_a_request_with_a_delay_has_no_company(gate, clock):
     slot = await granted(careful)
     assert not late.done()
     slot.release()
+    await clock.advance(1)
     await granted(late)
+
+
+async def test_a_delay_that_one_host_wants_holds_for_its_whole_domain(gate, clock):
+    """A record that was dealt before the crawl-delay was known must not come closer than it allows."""
+    (await granted(ask(gate, 1.0))).release()
+    unaware = ask(gate, 0.2)
+    await clock.advance(0.9)
+    assert not unaware.done()
+    await clock.advance(0.1)
+    await granted(unaware)
 
 
 async def test_who_can_not_come_soon_is_told_at_once(gate, clock):
