@@ -1,0 +1,1 @@
+"""Benchmarks: the whole pipeline beside a peer (`make bench`), and parts of it alone."""
