@@ -7,14 +7,19 @@ from typing import Any
 from pipeline.config import Settings
 from pipeline.contracts.codec import load_codec
 from pipeline.delivery.worker import Worker
-from pipeline.store.segments import TABLES, StoreStage
+from pipeline.store.segments import TABLES, Place, StoreStage
 from pipeline.topics import DOCUMENTS, SEGMENTS
 
 
 def build(settings: Settings) -> Worker:
     """Wire one worker of the stage."""
     codecs = load_codec(settings.registry.lock)
-    stage = StoreStage(settings.store.directory, codecs.decoder(DOCUMENTS.subject), codecs.encoder(SEGMENTS.subject))
+    stage = StoreStage(
+        Place(settings.store.directory, settings.store.segment_documents),
+        decode=codecs.decoder(DOCUMENTS.subject),
+        encode_segment=codecs.encoder(SEGMENTS.subject),
+        decode_segment=codecs.decoder(SEGMENTS.subject),
+    )
     worker = Worker("store", settings, max_poll_records=500)
     worker.run_ordered(stage, TABLES, interval_s=settings.store.segment_s)
 

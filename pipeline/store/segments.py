@@ -1,8 +1,11 @@
 """Store stage: documents into JSONL files, each document in exactly one finished file.
 
-One round of the runner is one file per partition: the file is written under a temporary name and made durable, its
-manifest row is committed with the offsets in one transaction, then it is renamed. A restart renames what the manifest
-lists and removes the rest. Readers see only renamed files.
+One round of the runner makes a file per partition, or several where it holds many documents: each is written under a
+temporary name and made durable, its manifest row is committed with the offsets in one transaction, then it is renamed.
+Who opens the partition next renames what the manifest lists and removes the rest. Readers see only renamed files.
+
+A worker that has lost a partition may not know it yet and write the same range as its successor. So temporary names are
+each writer's own, and what is renamed is proven by the hash in the manifest.
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -43,6 +47,10 @@ def line_of(document: Mapping[str, Any]) -> bytes:
     return orjson.dumps(row) + b"\n"
 
 
+def _sha256(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
 def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
@@ -51,52 +59,93 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+class Place(NamedTuple):
+    """Where and how large files are.
+
+    Attributes:
+        directory: of finished files; made when missing.
+        documents: most documents in a file.
+    """
+
+    directory: Path
+    documents: int
+
+
 class SegmentPartition:
     """Files of one partition of `crawl.documents.v1`. What it holds in memory is one round's lines.
 
     Args:
         partition: number.
         view: table m: file name → Segment record.
-        directory: where finished files are.
+        place: where files go.
         decode: document value → record.
-        encode: Segment record → value.
+        encode_segment: Segment record → value.
+        decode_segment: value → Segment record.
+
+    Raises:
+        ConfigurationError: the directory can't be used.
     """
 
-    def __init__(self, partition: int, view: StateView, directory: Path, decode: Decode, encode: Encode) -> None:
+    def __init__(
+        self,
+        partition: int,
+        view: StateView,
+        place: Place,
+        *,
+        decode: Decode,
+        encode_segment: Encode,
+        decode_segment: Decode,
+    ) -> None:
         self._partition = partition
         self._view = view
-        self._directory = directory
-        self._temporary = directory / TEMPORARY
+        self._directory, self._most_documents = place
+        self._temporary = self._directory / TEMPORARY
         self._decode = decode
-        self._encode = encode
-        self._lines: list[bytes] = []
+        self._encode_segment = encode_segment
+        self._decode_segment = decode_segment
+        self._writer = secrets.token_hex(4)
+        self._lines: list[tuple[int, bytes]] = []
         self._written: list[str] = []
-        self._roll_forward()
-
-    def _roll_forward(self) -> None:
-        """Finish what was committed, remove what was not."""
-        try:
-            self._temporary.mkdir(parents=True, exist_ok=True)
-            for path in self._temporary.glob(f"{self._prefix}*"):
-                if self._view.get(MANIFEST, path.name.encode()) is not None:
-                    self._publish(path.name)
-                else:
-                    path.unlink()
-        except OSError as exc:
-            raise ConfigurationError(f"output directory {self._directory}: {exc.strerror}") from exc
+        with self._plain_disk_errors():
+            self._roll_forward()
 
     @property
     def _prefix(self) -> str:
         return f"documents-{self._partition:04d}-"
 
-    def _publish(self, name: str) -> None:
-        (self._temporary / name).replace(self._directory / name)
+    @contextlib.contextmanager
+    def _plain_disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise ConfigurationError(f"store.directory {self._directory}: {exc.strerror}") from exc
+
+    def _roll_forward(self) -> None:
+        """Finish what was committed, remove what was not."""
+        self._temporary.mkdir(parents=True, exist_ok=True)
+        for path in self._temporary.glob(f"{self._prefix}*"):
+            row = self._view.get(MANIFEST, path.stem.encode())
+            if row is not None and _sha256(path.read_bytes()) == self._decode_segment(row)["sha256"]:
+                self._publish(path, path.stem)
+            else:
+                path.unlink()
+
+    def _publish(self, path: Path, name: str) -> None:
+        target = self._directory / name
+        try:
+            path.replace(target)
+        except FileNotFoundError:
+            if not target.exists():  # else the partition's next owner was quicker
+                raise
         _sync_directory(self._directory)
+
+    def _temporary_path(self, name: str) -> Path:
+        return self._temporary / f"{name}.{self._writer}"
 
     def handle(self, record: SourceRecord, now: float) -> list[Output]:
         """Take one document; an undecodable one raises InputError."""
         del now
-        self._lines.append(line_of(self._decode(record.value)))
+        self._lines.append((record.offset, line_of(self._decode(record.value))))
         return []
 
     def due(self) -> float | None:
@@ -109,52 +158,63 @@ class SegmentPartition:
         return []
 
     def before_commit(self, positions: dict[str, tuple[int, int]], now: float) -> list[Output]:
-        """Write the round's documents to a durable temporary file and its row to the manifest.
+        """Write the round's documents to durable temporary files, and a row for each to the manifest.
 
-        The name carries the offsets: a worker that lost the partition and still writes either writes the same bytes
-        or another name.
+        A name carries the offsets that its file covers, dead letters and control records included.
 
         Raises:
             ConfigurationError: the disk refuses; the worker then ends and nothing is committed.
         """
         if not self._lines:
             return []
-        first, end = positions[DOCUMENTS.name]
-        name = f"{self._prefix}{first:020d}-{end:020d}.jsonl"
-        content = b"".join(self._lines)
-        try:
-            with (self._temporary / name).open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as exc:
-            raise ConfigurationError(f"output directory {self._directory}: {exc.strerror}") from exc
-        segment = {
-            "name": name,
-            "partition": self._partition,
-            "first_offset": first,
-            "end_offset": end,
-            "documents": len(self._lines),
-            "bytes": len(content),
-            "sha256": hashlib.sha256(content).digest(),
-            "written_at_ms": int(now * 1000),
-        }
-        self._view.put(MANIFEST, name.encode(), self._encode(segment))
-        self._written.append(name)
+        start, end = positions[DOCUMENTS.name]
+        with self._plain_disk_errors():
+            for at in range(0, len(self._lines), self._most_documents):
+                lines = self._lines[at : at + self._most_documents]
+                following = self._lines[at + self._most_documents :][:1]
+                stop = following[0][0] if following else end
+                self._write(start, stop, [line for _, line in lines], now)
+                start = stop
+            _sync_directory(self._temporary)
         self._lines = []
         return []
 
+    def _write(self, start: int, end: int, lines: list[bytes], now: float) -> None:
+        name = f"{self._prefix}{start:020d}-{end:020d}.jsonl"
+        content = b"".join(lines)
+        self._written.append(name)
+        with self._temporary_path(name).open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        segment = {
+            "name": name,
+            "partition": self._partition,
+            "first_offset": start,
+            "end_offset": end,
+            "documents": len(lines),
+            "bytes": len(content),
+            "sha256": _sha256(content),
+            "written_at_ms": int(now * 1000),
+        }
+        self._view.put(MANIFEST, name.encode(), self._encode_segment(segment))
+
     def committed(self) -> None:
-        """Make the round's file visible."""
-        for name in self._written:
-            self._publish(name)
+        """Make the round's files visible.
+
+        Raises:
+            ConfigurationError: the disk refuses; who opens the partition next makes them visible.
+        """
+        with self._plain_disk_errors():
+            for name in self._written:
+                self._publish(self._temporary_path(name), name)
         self._written.clear()
 
     def aborted(self) -> None:
-        """Remove the file of a round that was undone."""
-        for name in self._written:
-            with contextlib.suppress(FileNotFoundError):
-                (self._temporary / name).unlink()
+        """Remove the files of a round that was undone."""
+        with self._plain_disk_errors():
+            for name in self._written:
+                self._temporary_path(name).unlink(missing_ok=True)
         self._written.clear()
         self._lines = []
 
@@ -166,17 +226,26 @@ class StoreStage:
     """Opens the partitions of the store.
 
     Args:
-        directory: where finished files are; made when missing.
+        place: where files go.
         decode: document value → record; raises InputError.
-        encode: Segment record → value.
+        encode_segment: Segment record → value.
+        decode_segment: value → Segment record.
     """
 
-    def __init__(self, directory: Path, decode: Decode, encode: Encode) -> None:
-        self._directory = directory
+    def __init__(self, place: Place, *, decode: Decode, encode_segment: Encode, decode_segment: Decode) -> None:
+        self._place = place
         self._decode = decode
-        self._encode = encode
+        self._encode_segment = encode_segment
+        self._decode_segment = decode_segment
 
     def open(self, partition: int, view: StateView, now: float) -> SegmentPartition:
         """Return the partition's files, rolled forward."""
         del now
-        return SegmentPartition(partition, view, self._directory, self._decode, self._encode)
+        return SegmentPartition(
+            partition,
+            view,
+            self._place,
+            decode=self._decode,
+            encode_segment=self._encode_segment,
+            decode_segment=self._decode_segment,
+        )
