@@ -120,8 +120,9 @@ def judge(
         except SiteError as exc:
             reason = exc.reason
         outcome = "HTTP_ERROR" if reason else "REDIRECTED"
-    elif status == 304 and is_conditional:
-        outcome, reason = "NOT_MODIFIED", ""
+    elif status == 304:
+        # Unasked, it is some cache's mistake and no ending: the page is asked for again.
+        outcome, reason = ("NOT_MODIFIED", "") if is_conditional else ("NETWORK_ERROR", "unasked_304")
     elif status == 429:
         outcome = "RATE_LIMITED"
     elif status == 200:

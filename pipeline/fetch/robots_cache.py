@@ -4,8 +4,10 @@ RFC 9309 2.3 and 2.4:
 
 - 2xx: its rules hold for 24 h.
 - 4xx but 429, a redirect without a usable Location, more than five redirects: everything is allowed for 24 h.
-- 429, 5xx, no answer, a refused address, a body that breaks off: nothing is allowed, for 60 s, doubling to 1 h, and
-  never for less than Retry-After says.
+- 429, 5xx, a body that breaks off: nothing is allowed, for 60 s, doubling to 1 h, and never for less than Retry-After
+  says.
+- No answer, or a refused address: nothing is allowed, for 1 s, doubling to 1 h: the pace at which the frontier tries
+  again after connection noise.
 
 A file that a redirect led to holds for the origin that was asked, not for the one it was found on.
 """
@@ -36,6 +38,7 @@ from pipeline.web.url import CanonicalUrl
 TABLE: Final = "r"
 KEPT_S: Final = 86_400.0
 CLOSED_S: Final = 60.0
+UNANSWERED_S: Final = 1.0
 LONGEST_CLOSED_S: Final = 3_600.0
 MAX_REDIRECTS: Final = 5
 CACHED_ORIGINS: Final = 8_192
@@ -262,7 +265,8 @@ class RobotsCache:
                 state, file = "RULES", answer.body.data
         pause_ms = int(KEPT_S * 1000)
         if fault:
-            state, pause_ms = "CLOSED", max(_closed_ms(before), wish_ms or 0)
+            first_s = UNANSWERED_S if status is None else CLOSED_S
+            state, pause_ms = "CLOSED", max(_closed_ms(first_s, before), wish_ms or 0)
         record = {
             "origin": origin,
             "state": state,
@@ -305,10 +309,11 @@ def _fault(response: Response) -> str:
     return "" if response.body.truncated in (None, "cut") else "truncated"
 
 
-def _closed_ms(before: Robots | None) -> int:
+def _closed_ms(first_s: float, before: Robots | None) -> int:
+    first_ms = int(first_s * 1000)
     if before is None or before.state != "CLOSED":
-        return int(CLOSED_S * 1000)
-    return min(2 * (before.expires_at_ms - before.fetched_at_ms), int(LONGEST_CLOSED_S * 1000))
+        return first_ms
+    return max(first_ms, min(2 * (before.expires_at_ms - before.fetched_at_ms), int(LONGEST_CLOSED_S * 1000)))
 
 
 def _from_record(record: dict[str, Any]) -> Robots:

@@ -94,9 +94,9 @@ def test_errors_are_told_apart_by_who_can_mend_them():
 
 
 def test_304_is_an_answer_only_to_a_question():
-    """RFC 9110 15.4.5: the stored copy stands; without one there is nothing that could."""
+    """RFC 9110 15.4.5: the stored copy stands; without one, the page is asked for again."""
     assert ("NOT_MODIFIED", "") == kind(answer(304), is_conditional=True)
-    assert ("HTTP_ERROR", "http_304") == kind(answer(304))
+    assert ("NETWORK_ERROR", "unasked_304") == kind(answer(304))
 
 
 @pytest.mark.parametrize("status", [201, 204, 206, 300, 305, 400, 401, 403, 404, 410, 500, 502, 503, 504, 999])

@@ -1,0 +1,385 @@
+"""Fetch stage: ready tasks in, outcomes and pages out.
+
+For each task, in this order: what robots.txt says, leave from the domain gate, a look whether the partition is still
+ours, one request, one outcome. The stage decides nothing lasting: what can't run soon goes back as DEFERRED, and
+retries, budgets and pace are the frontier's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import zstandard
+
+from pipeline import topics
+from pipeline.config import Settings
+from pipeline.contracts import Codecs
+from pipeline.delivery.api import Output, Result, SourceRecord, StateView
+from pipeline.errors import InputError, SiteError
+from pipeline.fetch import redirects
+from pipeline.fetch.body import Body
+from pipeline.fetch.client import Client, Response
+from pipeline.fetch.endings import Ending, judge, judge_error, wants_page
+from pipeline.fetch.gate import Deferred, DomainGate, GateClock
+from pipeline.fetch.guard import AddressGuard
+from pipeline.fetch.robots_cache import RobotsCache
+from pipeline.fetch.transport import UNSENT, StaleMembership
+from pipeline.web.domains import registrable_domain
+from pipeline.web.url import CanonicalUrl, canonicalize
+
+PACK_FROM_BYTES: Final = 1024
+"""Smaller bodies are not worth packing."""
+PACK_LEVEL: Final = 1
+URGENT_PRIORITY: Final = 1
+UNSAID_REST_S: Final = 60.0
+"""Rest after a 429 that names no time: the frontier's first backoff."""
+
+_HEADER_TEXT: Final = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
+
+Task = dict[str, Any]
+"""A `FrontierTask` record."""
+
+
+@dataclass(slots=True)
+class _Visit:
+    """One task on its way.
+
+    Attributes:
+        task: the lane record.
+        url: where it goes.
+        domain: registrable domain, as the record's key has it.
+        partition: the one it came from.
+        began_ms: when the first request for the page was made, ms since the epoch; else when work on it began.
+        requests: requests for the page.
+        spent_s: time they took.
+        crawl_delay_s: what robots.txt asks for; None for nothing.
+        response: the last answer.
+    """
+
+    task: Task
+    url: CanonicalUrl
+    domain: str
+    partition: int
+    began_ms: int
+    requests: int = 0
+    spent_s: float = 0.0
+    crawl_delay_s: float | None = None
+    response: Response | None = None
+
+    @property
+    def delay_s(self) -> float:
+        """Pause between requests to the domain: the longest of what is asked for."""
+        configured_ms: int = self.task["delay_ms"]
+        return max(configured_ms / 1000, self.crawl_delay_s or 0.0)
+
+
+class FetchStage:
+    """A `ParallelStage`.
+
+    Args:
+        settings: of the worker.
+        codecs: of the contracts.
+        membership_is_fresh: whether the last good heartbeat is young enough that nobody else can own the partitions;
+            asked right before each request is written. False: no request is made. Such a task ends as DEFERRED, which
+            is published only if the membership was not lost after all.
+        now: wall clock, s since the epoch.
+        gate_clock: of the domain gate; injected by tests.
+        tls: a verifying context; None takes the usual certificate authorities.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        codecs: Codecs,
+        *,
+        membership_is_fresh: Callable[[], bool],
+        now: Callable[[], float] = time.time,
+        gate_clock: GateClock | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        fetch = settings.fetch
+        self._settings = fetch
+        self._retries_truncated = settings.frontier.max_attempts > 1
+        self._worker = settings.worker.name
+        self._now = now
+        self._client = Client(fetch, AddressGuard(fetch.allow_addresses), may_send=membership_is_fresh, tls=tls)
+        self._gate = DomainGate(max_wait_s=fetch.max_wait_s, per_domain=fetch.per_domain, clock=gate_clock)
+        self._robots = RobotsCache(
+            self._client, self._gate, codecs, max_wait_s=fetch.max_wait_s, max_ratio=fetch.max_ratio, now=now
+        )
+        self._decode = codecs.decoder(topics.LANE_NORMAL.subject)
+        self._encode_outcome = codecs.encoder(topics.FETCHES.subject)
+        self._encode_page = codecs.encoder(topics.PAGES.subject)
+        self._encode_task = codecs.encoder(topics.TASKS.subject)
+        self._packer = zstandard.ZstdCompressor(level=PACK_LEVEL)
+
+    async def start(self) -> None:
+        await self._client.start()
+
+    async def stop(self) -> None:
+        await self._client.close()
+
+    def opened(self, partition: int, view: StateView | None) -> None:
+        self._gate.opened(partition)
+        self._robots.opened(partition, view)
+
+    def closed(self, partition: int) -> None:
+        self._gate.closed(partition)
+        self._robots.closed(partition)
+
+    async def handle(self, record: SourceRecord, *, backlog: bool) -> Result:
+        """Fetch what a lane record names; see `ParallelStage.handle`.
+
+        A backlog record goes back unasked: since it was written the frontier may have heard a site's wish that the
+        record does not know.
+        """
+        visit = self._visit(record)
+        if backlog:
+            ending = Ending("DEFERRED", "backlog", not_before_ms=visit.began_ms)
+        else:
+            try:
+                ending = await self._run(visit)
+            except StaleMembership as exc:
+                ending = Ending("DEFERRED", exc.reason, not_before_ms=self._now_ms())
+        return self._result(record, visit, ending)
+
+    async def dead_letter_outputs(self, record: SourceRecord, reason: str) -> list[Output]:
+        """End the task for the frontier too, where the record can be read."""
+        try:
+            task = self._decode(record.value)
+        except InputError:
+            return []
+        now_ms = self._now_ms()
+        outcome = self._encode_outcome(
+            {
+                **_named(task),
+                "outcome": "DEAD_LETTER",
+                "reason": reason,
+                "started_at_ms": now_ms,
+                "ended_at_ms": now_ms,
+                "worker": self._worker,
+            }
+        )
+        return [Output(topics.FETCHES.name, outcome, record.key, record.partition)]
+
+    def _visit(self, record: SourceRecord) -> _Visit:
+        task = self._decode(record.value)
+        # The frontier has judged the length already, by its own configuration.
+        url = canonicalize(task["url"], max_bytes=len(task["url"]))
+        domain = record.key.decode("utf-8", "replace") if record.key else registrable_domain(url.host)
+        return _Visit(task, url, domain, record.partition, self._now_ms())
+
+    # ---- the way of one task
+
+    async def _run(self, visit: _Visit) -> Ending:
+        if self._settings.robots:
+            denied = await self._ask_robots(visit)
+            if denied is not None:
+                return denied
+        cookies = redirects.Cookies()
+        for hop in range(self._settings.max_redirects + 1):
+            slot = await self._gate.acquire(
+                visit.domain, visit.partition, delay_s=visit.delay_s, not_before=self._not_before(visit)
+            )
+            if isinstance(slot, Deferred):
+                # Put off again each time, a cookie gate behind a long delay would be asked for ever.
+                return Ending("HTTP_ERROR", "hop_deferred") if hop else self._deferred(slot, "gate")
+            with slot:
+                try:
+                    response = await self._request(visit, cookies)
+                except StaleMembership:
+                    slot.discard()
+                    raise
+                except SiteError as exc:
+                    return judge_error(exc)
+            if not redirects.leads_back(response, visit.url.href) or not cookies.take(response):
+                break
+        ending = judge(
+            response,
+            url=visit.url.href,
+            chain=visit.task["redirects"],
+            max_redirects=self._settings.max_redirects,
+            is_conditional=bool(_validators(visit.task)),
+            retry_truncated=self._retries_truncated and visit.task["attempt"] == 0,
+            now=self._now(),
+        )
+        self._tell_gate(visit, ending)
+        return ending
+
+    async def _ask_robots(self, visit: _Visit) -> Ending | None:
+        """Return the ending of a task that may not run; None lets it."""
+        robots = await self._robots.get(
+            visit.url,
+            visit.domain,
+            visit.partition,
+            delay_s=visit.delay_s,
+            not_before=self._not_before(visit),
+        )
+        if isinstance(robots, Deferred):
+            return self._deferred(robots, "robots_gate")
+        if robots.state == "CLOSED":
+            until_ms = robots.wish_until_ms
+            wish_s = None if until_ms is None else max(0.0, until_ms / 1000 - self._now())
+            return Ending(
+                "ROBOTS_UNREACHABLE", robots.reason, robots.status, wish_s=wish_s, not_before_ms=robots.expires_at_ms
+            )
+        if robots.rules is not None:
+            agent = self._settings.user_agent
+            visit.crawl_delay_s = robots.rules.crawl_delay_s(agent)
+            if not robots.rules.verdict(agent, visit.url.href).allowed:
+                return Ending("ROBOTS_DENIED", "disallowed")
+        return None
+
+    async def _request(self, visit: _Visit, cookies: redirects.Cookies) -> Response:
+        """Ask once; whatever comes of it is noted in the visit."""
+        allowed_s = visit.task["timeout_ms"] / 1000 or self._settings.total_s
+        began = self._now()
+        if not visit.requests:
+            visit.began_ms = int(began * 1000)
+        try:
+            response = visit.response = await self._client.get(
+                visit.url.href,
+                headers={**_validators(visit.task), **cookies.headers()},
+                timeout_s=max(0.0, allowed_s - visit.spent_s),
+                wants=wants_page,
+            )
+        except SiteError as exc:
+            visit.requests += exc.reason not in UNSENT
+            raise
+        visit.requests += 1
+        visit.spent_s += response.elapsed_s
+        return response
+
+    def _tell_gate(self, visit: _Visit, ending: Ending) -> None:
+        """Keep what is in the lane already from a site that asked for rest; the frontier hears of it only later."""
+        pause_s = ending.wish_s
+        if pause_s is None and ending.outcome == "RATE_LIMITED":
+            pause_s = UNSAID_REST_S
+        if pause_s is not None:
+            self._gate.hold(visit.domain, visit.partition, self._gate.now() + pause_s)
+
+    # ---- records
+
+    def _result(self, record: SourceRecord, visit: _Visit, ending: Ending) -> Result:
+        key, here = record.key or visit.domain.encode(), record.partition
+        outputs = []
+        response = visit.response
+        if ending.outcome == "FETCHED" and response is not None:
+            encoding, packed = self._pack(response.body.data)
+            if len(packed) > self._settings.max_inline_bytes:
+                ending = replace(ending, outcome="TOO_LARGE", reason="inline_bytes")
+            else:
+                outputs.append(Output(topics.PAGES.name, self._page(visit.task, response, encoding, packed), key, here))
+        outputs.append(Output(topics.FETCHES.name, self._outcome(visit, ending), key, here))
+        if ending.location is not None:
+            outputs.append(self._redirect(visit.task, ending.location))
+        return Result(
+            outputs,
+            changes=self._robots.changes(visit.url, visit.partition),
+            urgent=record.topic == topics.LANE_URGENT.name or ending.is_overload,
+        )
+
+    def _pack(self, body: bytes) -> tuple[str, bytes]:
+        return ("ZSTD", self._packer.compress(body)) if len(body) > PACK_FROM_BYTES else ("IDENTITY", body)
+
+    def _page(self, task: Task, response: Response, encoding: str, packed: bytes) -> bytes:
+        return self._encode_page(
+            {
+                **_named(task),
+                "depth": task["depth"],
+                "priority": task["priority"],
+                "source": task["source"],
+                "status": response.status,
+                "content_type": response.content_type,
+                "robots_header": "\n".join(value.decode("latin-1") for value in response.values(b"x-robots-tag")),
+                "body_encoding": encoding,
+                "body": packed,
+                "body_bytes": len(response.body.data),
+                "body_sha256": hashlib.sha256(response.body.data).digest(),
+                "truncated": response.body.truncated,
+                "redirects": task["redirects"],
+                "submitted_at_ms": task["submitted_at_ms"],
+                "fetched_at_ms": self._now_ms(),
+            }
+        )
+
+    def _outcome(self, visit: _Visit, ending: Ending) -> bytes:
+        response = visit.response
+        body = response.body if response else Body()
+        now_ms = self._now_ms()
+        return self._encode_outcome(
+            {
+                **_named(visit.task),
+                "outcome": ending.outcome,
+                "status": ending.status,
+                "reason": ending.reason,
+                "location": ending.location and ending.location.href,
+                "address": ending.address,
+                "retry_after_ms": None if ending.wish_s is None else now_ms + math.ceil(ending.wish_s * 1000),
+                "not_before_ms": ending.not_before_ms,
+                "crawl_delay_ms": None if visit.crawl_delay_s is None else math.ceil(visit.crawl_delay_s * 1000),
+                "requests": visit.requests,
+                "started_at_ms": visit.began_ms,
+                "ended_at_ms": now_ms,
+                "bytes_wire": body.bytes_wire,
+                "bytes_decoded": len(body.data),
+                "etag": _validator(response, b"etag"),
+                "last_modified": _validator(response, b"last-modified"),
+                "worker": self._worker,
+            }
+        )
+
+    def _redirect(self, task: Task, location: CanonicalUrl) -> Output:
+        """The same wish for the target of a redirect; its domain's frontier claims it."""
+        topic = topics.TASKS_URGENT if task["priority"] == URGENT_PRIORITY else topics.TASKS
+        value = self._encode_task(
+            {
+                "crawl": task["crawl"],
+                "url": location.href,
+                "priority": task["priority"],
+                "depth": task["depth"],
+                "source": task["source"],
+                "submitted_at_ms": task["submitted_at_ms"],
+                "not_before_ms": 0,
+                "timeout_ms": task["timeout_ms"],
+                "redirects": [*task["redirects"], task["url"]],
+                "replay": False,
+            }
+        )
+        return Output(topic.name, value, registrable_domain(location.host).encode())
+
+    # ---- clocks: the gate's is monotonic, records carry wall time
+
+    def _now_ms(self) -> int:
+        return int(self._now() * 1000)
+
+    def _not_before(self, visit: _Visit) -> float:
+        not_before_ms: int = visit.task["not_before_ms"]
+        return self._gate.now() + not_before_ms / 1000 - self._now()
+
+    def _deferred(self, deferred: Deferred, reason: str) -> Ending:
+        at = self._now() + deferred.not_before - self._gate.now()
+        return Ending("DEFERRED", reason, not_before_ms=math.ceil(at * 1000))
+
+
+def _named(task: Task) -> dict[str, Any]:
+    """What names the task in every record that comes of it."""
+    return {name: task[name] for name in ("crawl", "url", "url_key", "delivery")}
+
+
+def _validators(task: Task) -> dict[str, str]:
+    """Headers of a conditional request (RFC 9110 13.1); a validator that is no header text is left out."""
+    named = (("If-None-Match", task["etag"]), ("If-Modified-Since", task["last_modified"]))
+    return {name: text for name, text in named if text and _HEADER_TEXT.fullmatch(text)}
+
+
+def _validator(response: Response | None, name: bytes) -> str | None:
+    values = response.values(name) if response else []
+    return values[-1].decode("latin-1") if values else None

@@ -1,0 +1,525 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import os
+import ssl
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import zstandard
+
+from pipeline import topics
+from pipeline.config import Fetch, Settings
+from pipeline.contracts import load_codec
+from pipeline.delivery.api import ParallelStage, Result
+from pipeline.errors import InputError
+from pipeline.fetch.gate import Deferred
+from pipeline.fetch.stage import FetchStage
+from pipeline.web.url import url_key
+from tests.fakes import FakeRecord, MemoryView
+from tests.raw_site import RawSite, redirect, response
+
+CODECS = load_codec()
+PARTITION = 4
+NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Reading the usual ones takes longer than most tests here."""
+PAGE = b"<html><title>news</title>" + b"<p>text</p>" * 500
+
+
+@dataclass
+class Handled:
+    """What came of one record, decoded."""
+
+    result: Result
+    outcome: dict[str, Any]
+    pages: list[dict[str, Any]]
+    tasks: list[tuple[str, bytes, dict[str, Any]]]
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Outcome and reason."""
+        return self.outcome["outcome"], self.outcome["reason"]
+
+
+@dataclass
+class World:
+    """The stage before a site on this machine; names under site.test lead there."""
+
+    site: RawSite
+    stage: FetchStage
+    fresh: bool = True
+    freshness_asked: int = 0
+    view: MemoryView = field(default_factory=lambda: MemoryView(("r",)))
+
+    def is_fresh(self) -> bool:
+        """Whether the membership is good."""
+        self.freshness_asked += 1
+        return self.fresh
+
+    def record(self, target="/a", host="site.test", lane="normal", **fields) -> FakeRecord:
+        """A lane record for a page of the site."""
+        url = self.site.url(target, host)
+        now_ms = int(time.time() * 1000)
+        task = {
+            "crawl": "c", "url": url, "url_key": url_key(url), "delivery": 2, "attempt": 0, "priority": 3, "depth": 1,
+            "source": "s", "submitted_at_ms": 111, "emitted_at_ms": now_ms, "not_before_ms": 0, "delay_ms": 0,
+            "timeout_ms": 0, "redirects": [], "etag": None, "last_modified": None, **fields,
+        }  # fmt: skip
+        value = CODECS.encode(topics.LANE_NORMAL.subject, task)
+        return FakeRecord(topics.LANES[lane].name, value, b"site.test", PARTITION, offset=9)
+
+    async def handle(self, target="/a", backlog=False, **fields) -> Handled:
+        """Fetch a page of the site."""
+        return decoded(await self.stage.handle(self.record(target, **fields), backlog=backlog))
+
+
+def decoded(result: Result) -> Handled:
+    """Read what a result publishes; there is exactly one outcome, to the partition that is to hear of it."""
+    outcomes, pages, tasks = [], [], []
+    for output in result.outputs:
+        if output.topic == topics.FETCHES.name:
+            outcomes.append(CODECS.decode(topics.FETCHES.subject, output.value))
+        elif output.topic == topics.PAGES.name:
+            pages.append(CODECS.decode(topics.PAGES.subject, output.value))
+        else:
+            tasks.append((output.topic, output.key, CODECS.decode(topics.TASKS.subject, output.value)))
+            continue
+        assert (b"site.test", PARTITION) == (output.key, output.partition)
+    (outcome,) = outcomes
+    assert (len(pages) == 1) == (outcome["outcome"] == "FETCHED")
+    assert (len(tasks) == 1) == (outcome["outcome"] == "REDIRECTED")
+    return Handled(result, outcome, pages, tasks)
+
+
+def settings(**fetch) -> Settings:
+    """Short times, names under site.test on this machine."""
+    given = {"connect_s": 2, "idle_s": 2, "total_s": 3, "resolve": {"*site.test": "127.0.0.1"}, **fetch}
+    return Settings(fetch=Fetch(allow_addresses=["127.0.0.1"], user_agent="headrace/9 (+test)", **given))
+
+
+@pytest.fixture
+def configure():
+    """Fetch settings of the test; changed before the world is asked for."""
+    return {}
+
+
+@pytest.fixture
+async def world(configure):
+    """A world whose partition has just been taken over."""
+    async with RawSite({"/a": response(PAGE)}, keep_alive=True) as site:
+        stage = FetchStage(
+            settings(**configure),
+            CODECS,
+            membership_is_fresh=lambda: made.is_fresh(),  # noqa: PLW0108 - made right below
+            tls=NO_AUTHORITIES,
+        )
+        made = World(site, stage)
+        await stage.start()
+        stage.opened(PARTITION, made.view)
+        yield made
+        await stage.stop()
+
+
+def test_the_stage_keeps_its_runner_s_protocol():
+    """The runner knows nothing else of it."""
+    stage: ParallelStage = FetchStage(settings(), CODECS, membership_is_fresh=lambda: True)
+    assert stage
+
+
+async def test_a_page_and_its_outcome_go_out_together(world):
+    """What parse needs, and what the frontier needs, of one fetch."""
+    world.site.answers["/a"] = response(
+        gzip.compress(PAGE), "Content-Encoding: gzip", 'ETag: "v1"', "Last-Modified: Wed, 01 May 2024 12:00:00 GMT",
+        "X-Robots-Tag: noindex", "X-Robots-Tag: nofollow", content_type="text/html; charset=utf-8",
+    )  # fmt: skip
+    before_ms = int(time.time() * 1000)
+    handled = await world.handle()
+    outcome, page = handled.outcome, handled.pages[0]
+    url = world.site.url("/a", "site.test")
+    for record in (outcome, page):
+        assert ("c", url, url_key(url), 2) == tuple(record[name] for name in ("crawl", "url", "url_key", "delivery"))
+    assert ("FETCHED", "", 200, "127.0.0.1", 1, '"v1"', "Wed, 01 May 2024 12:00:00 GMT", len(PAGE), "0") == tuple(
+        outcome[name]
+        for name in (
+            "outcome", "reason", "status", "address", "requests", "etag", "last_modified", "bytes_decoded", "worker"
+        )
+    )  # fmt: skip
+    assert 0 < outcome["bytes_wire"] < len(PAGE)
+    assert before_ms <= outcome["started_at_ms"] <= outcome["ended_at_ms"] <= time.time() * 1000
+    assert outcome["retry_after_ms"] is None
+    assert ("ZSTD", PAGE) == (page["body_encoding"], zstandard.decompress(page["body"]))
+    assert (len(PAGE), hashlib.sha256(PAGE).digest(), None) == (
+        page["body_bytes"],
+        page["body_sha256"],
+        page["truncated"],
+    )
+    assert ("text/html; charset=utf-8", "noindex\nnofollow", 1, 3, "s", 111, []) == tuple(
+        page[name]
+        for name in ("content_type", "robots_header", "depth", "priority", "source", "submitted_at_ms", "redirects")
+    )
+    assert not handled.result.urgent
+
+
+async def test_a_small_body_is_not_packed(world):
+    """Packing it would cost more than it saves."""
+    world.site.answers["/a"] = response(b"<p>short</p>")
+    page = (await world.handle()).pages[0]
+    assert ("IDENTITY", b"<p>short</p>") == (page["body_encoding"], page["body"])
+
+
+async def test_a_backlog_record_goes_back_unasked(world):
+    """The frontier may have heard a Retry-After that the record does not know of."""
+    before_ms = int(time.time() * 1000)
+    handled = await world.handle(backlog=True)
+    assert ("DEFERRED", "backlog") == handled.kind
+    assert before_ms <= handled.outcome["not_before_ms"] <= time.time() * 1000
+    assert ([], 0) == (world.site.requests, handled.outcome["requests"])
+
+
+async def test_robots_are_asked_first_and_once(world):
+    """No request goes out before the verdict."""
+    world.site.answers["/robots.txt"] = response(b"User-agent: headrace\nDisallow: /no\nUser-agent: *\nDisallow: /")
+    assert [("FETCHED", ""), ("ROBOTS_DENIED", "disallowed")] == [
+        (await world.handle("/a")).kind,
+        (await world.handle("/no/b")).kind,
+    ]
+    assert ["/robots.txt", "/a"] == world.site.targets
+
+
+async def test_what_robots_say_travels_with_the_record_that_asked(world):
+    """State changes only in the transaction of a record."""
+    first, second = await world.handle(), await world.handle()
+    assert [1, 0] == [len(first.result.changes), len(second.result.changes)]
+    assert "r" == first.result.changes[0].table
+
+
+async def test_an_unreachable_robots_txt_says_when_to_come_again(world):
+    """RFC 9309 2.3.1.4: nothing is asked for meanwhile."""
+    world.site.answers["/robots.txt"] = response(b"", "Retry-After: 90", status="503 x")
+    handled = await world.handle()
+    assert ("ROBOTS_UNREACHABLE", "http_503") == handled.kind
+    assert (503, 0, True) == (handled.outcome["status"], handled.outcome["requests"], handled.result.urgent)
+    assert 88 < handled.outcome["not_before_ms"] / 1000 - time.time() <= 91
+    assert 88 < handled.outcome["retry_after_ms"] / 1000 - time.time() <= 91
+    assert ["/robots.txt"] == world.site.targets
+
+
+@pytest.mark.parametrize("configure", [{"robots": False}])
+async def test_robots_can_be_left_out(world):
+    """A person's own test site may be crawled without."""
+    world.site.answers["/robots.txt"] = response(b"User-agent: *\nDisallow: /")
+    assert ("FETCHED", "") == (await world.handle()).kind
+    assert ["/a"] == world.site.targets
+
+
+async def test_a_crawl_delay_is_kept_and_told(world):
+    """The frontier plans by it, and the gate keeps it at once."""
+    world.site.answers["/robots.txt"] = response(b"User-agent: *\nCrawl-delay: 0.25\n")
+    handled = await world.handle()
+    assert 250 == handled.outcome["crawl_delay_ms"]
+    first, second = world.site.requests
+    assert second.at - first.at >= 0.25
+
+
+@pytest.mark.parametrize("configure", [{"max_wait_s": 0.5}])
+async def test_what_can_not_start_soon_goes_back_with_its_time(world):
+    """The worker's places are for work that can run."""
+    world.site.answers["/robots.txt"] = response(b"")
+    await world.handle()
+    handled = await world.handle(delay_ms=3000)
+    assert ("DEFERRED", "gate") == handled.kind
+    assert 2 < handled.outcome["not_before_ms"] / 1000 - time.time() <= 3.01
+    later_ms = int(time.time() * 1000) + 60_000
+    handled = await world.handle(not_before_ms=later_ms)
+    assert abs(handled.outcome["not_before_ms"] - later_ms) <= 10
+    assert 1 == world.site.targets.count("/a")
+
+
+async def test_not_before_is_kept(world):
+    """The frontier has its reasons."""
+    await world.handle()
+    at = time.time() + 0.3
+    handled = await world.handle(not_before_ms=int(at * 1000))
+    assert handled.outcome["started_at_ms"] >= int(at * 1000)
+
+
+async def test_requests_to_a_domain_keep_their_distance(world):
+    """Robots, pages and hops alike."""
+    await asyncio.gather(*[world.handle(f"/a?{number}", delay_ms=100) for number in range(4)])
+    times = [request.at for request in world.site.requests]
+    assert 5 == len(times)
+    assert all(later - earlier >= 0.1 for earlier, later in pairwise(times))
+
+
+async def test_a_stale_member_asks_nobody(world):
+    """It was stopped and continued; somebody else may own its partitions by now."""
+    await world.handle()
+    requests, asked = len(world.site.requests), world.freshness_asked
+    world.fresh = False
+    for host in ("site.test", "new.site.test"):
+        assert ("DEFERRED", "stale_membership") == (await world.handle(host=host)).kind
+    assert (requests, asked + 2) == (len(world.site.requests), world.freshness_asked)
+    world.fresh = True
+    assert ("FETCHED", "") == (await world.handle()).kind
+
+
+async def test_a_redirect_hands_the_whole_task_on(world):
+    """The target's domain has its own frontier, robots and pace; the wish stays the same."""
+    world.site.answers["/a"] = redirect("http://www.other.example/b#x")
+    handled = await world.handle(redirects=["http://start.test/"], timeout_ms=2000)
+    assert ("REDIRECTED", "") == handled.kind
+    assert ("http://www.other.example/b", 302) == (handled.outcome["location"], handled.outcome["status"])
+    topic, key, task = handled.tasks[0]
+    assert (topics.TASKS.name, b"other.example") == (topic, key)
+    assert {
+        "crawl": "c",
+        "url": "http://www.other.example/b",
+        "priority": 3,
+        "depth": 1,
+        "source": "s",
+        "submitted_at_ms": 111,
+        "not_before_ms": 0,
+        "timeout_ms": 2000,
+        "redirects": ["http://start.test/", world.site.url("/a", "site.test")],
+        "replay": False,
+    } == task
+    assert ["/robots.txt", "/a"] == world.site.targets
+
+
+async def test_an_urgent_redirect_stays_urgent(world):
+    """It must not stand behind a mass submission."""
+    world.site.answers["/a"] = redirect("/b")
+    handled = await world.handle(lane="urgent", priority=1)
+    assert topics.TASKS_URGENT.name == handled.tasks[0][0]
+    assert handled.result.urgent
+
+
+@pytest.mark.parametrize("configure", [{"max_redirects": 3}])
+async def test_loops_and_endless_chains_end(world):
+    """They are told over the chain that travels with the task."""
+    world.site.answers["/a"] = redirect("/b")
+    loop = await world.handle(redirects=[world.site.url("/b", "site.test")])
+    assert ("HTTP_ERROR", "redirect_loop") == loop.kind
+    long = await world.handle(redirects=["http://x.test/1", "http://x.test/2", "http://x.test/3"])
+    assert ("HTTP_ERROR", "too_many_redirects") == long.kind
+    world.site.answers["/a"] = redirect("/a")
+    assert ("HTTP_ERROR", "redirect_loop") == (await world.handle()).kind
+    assert 3 == world.site.targets.count("/a")
+
+
+async def test_a_cookie_gate_is_passed_within_one_fetch(world):
+    """The same key cannot be handed on: it would be the same task."""
+
+    async def gate(request, writer):
+        if request.headers.get("cookie") == "pass=yes":
+            writer.write(response(PAGE))
+        else:
+            writer.write(redirect("/a", "Set-Cookie: pass=yes; Path=/"))
+
+    world.site.answers["/a"] = gate
+    handled = await world.handle(delay_ms=100)
+    assert (("FETCHED", ""), 2) == (handled.kind, handled.outcome["requests"])
+    first, second = world.site.requests[-2:]
+    assert second.at - first.at >= 0.1
+    assert "cookie" not in (await world.handle()).outcome
+    assert "cookie" not in world.site.requests[3].headers
+
+
+@pytest.mark.parametrize("configure", [{"max_redirects": 3}])
+async def test_a_gate_that_never_opens_ends(world):
+    """A cookie that changes each time looks like progress for ever."""
+    count = iter(range(100))
+
+    async def gate(_, writer):
+        writer.write(redirect("/a", f"Set-Cookie: n={next(count)}"))
+
+    world.site.answers["/a"] = gate
+    handled = await world.handle()
+    assert (("HTTP_ERROR", "redirect_loop"), 4) == (handled.kind, handled.outcome["requests"])
+
+
+async def test_a_gate_behind_a_long_delay_is_not_asked_for_ever(world, monkeypatch):
+    """Deferred, it would start anew each time, without its cookie."""
+    world.site.answers["/a"] = redirect("/a", "Set-Cookie: pass=yes")
+    acquire = world.stage._gate.acquire
+
+    async def acquire_until_the_gate(*place, **given):
+        if "/a" in world.site.targets:
+            return Deferred(world.stage._gate.now() + 20)
+        return await acquire(*place, **given)
+
+    monkeypatch.setattr(world.stage._gate, "acquire", acquire_until_the_gate)
+    assert ("HTTP_ERROR", "hop_deferred") == (await world.handle()).kind
+
+
+async def test_a_site_that_asks_for_rest_gets_it_at_once(world):
+    """Other tasks of the domain are in the lane already, and know nothing of it."""
+    world.site.answers["/limited"] = response(b"", "Retry-After: 120", status="429 Too Many")
+    handled = await world.handle("/limited")
+    assert ("RATE_LIMITED", "http_429") == handled.kind
+    assert handled.result.urgent
+    assert 118 < handled.outcome["retry_after_ms"] / 1000 - time.time() <= 121
+    after = await world.handle()
+    assert ("DEFERRED", "gate") == after.kind
+    assert 118 < after.outcome["not_before_ms"] / 1000 - time.time() <= 121
+    assert "/a" not in world.site.targets
+
+
+async def test_a_429_without_a_time_rests_too(world):
+    """The frontier backs off by a minute; what is in the lane must not undo that."""
+    world.site.answers["/limited"] = response(b"", status="429 Too Many")
+    handled = await world.handle("/limited")
+    assert (None, True) == (handled.outcome["retry_after_ms"], handled.result.urgent)
+    assert ("DEFERRED", "gate") == (await world.handle()).kind
+
+
+async def test_a_retry_after_is_heard_on_any_answer(world):
+    """RFC 9110 10.2.3: also on 503 and on redirects; and a page with one is a page all the same."""
+    world.site.answers["/a"] = response(PAGE, "Retry-After: 0")
+    handled = await world.handle()
+    assert ("FETCHED", True) == (handled.outcome["outcome"], handled.result.urgent)
+    world.site.answers["/a"] = response(b"", "Retry-After: 30", status="503 x")
+    handled = await world.handle()
+    assert (("HTTP_ERROR", "http_503"), True) == (handled.kind, handled.result.urgent)
+    assert handled.outcome["retry_after_ms"] is not None
+
+
+async def test_validators_are_sent_and_304_is_an_ending(world):
+    """The stored copy stands; nothing is downloaded, nothing published."""
+    world.site.answers["/a"] = b'HTTP/1.1 304 Not Modified\r\nETag: "v1"\r\n\r\n'
+    handled = await world.handle(etag='"v1"', last_modified="Wed, 01 May 2024 12:00:00 GMT")
+    assert (("NOT_MODIFIED", ""), 304, '"v1"') == (handled.kind, handled.outcome["status"], handled.outcome["etag"])
+    headers = world.site.requests[-1].headers
+    assert ('"v1"', "Wed, 01 May 2024 12:00:00 GMT") == (headers["if-none-match"], headers["if-modified-since"])
+
+
+async def test_a_validator_that_is_no_header_is_not_sent(world):
+    """A site's own nonsense must not break the next request to it."""
+    world.site.answers["/a"] = response(PAGE)
+    assert ("FETCHED", "") == (await world.handle(etag='"é\r\nX: 1"')).kind
+    assert "if-none-match" not in world.site.requests[-1].headers
+
+
+async def test_a_page_that_is_not_whole_is_tried_once_more(world):
+    """Then it goes out with its mark."""
+    world.site.answers["/a"] = response(PAGE, "Connection: close", length=len(PAGE) + 10)
+
+    async def cut(_, writer):
+        writer.write(response(PAGE, length=len(PAGE) + 10))
+        writer.close()
+
+    world.site.answers["/a"] = cut
+    assert ("NETWORK_ERROR", "truncated") == (await world.handle(attempt=0)).kind
+    handled = await world.handle(attempt=1)
+    assert ("FETCHED", "content_length") == (handled.outcome["outcome"], handled.pages[0]["truncated"])
+
+
+@pytest.mark.parametrize("configure", [{"max_inline_bytes": 20_000, "max_decoded_bytes": 100_000}])
+async def test_what_is_too_large_ends_as_that(world):
+    """A record that its topic does not take would abort the transaction."""
+    world.site.answers["/a"] = response(os.urandom(30_000))
+    handled = await world.handle()
+    assert (("TOO_LARGE", "inline_bytes"), 200) == (handled.kind, handled.outcome["status"])
+    world.site.answers["/a"] = response(gzip.compress(bytes(200_000)), "Content-Encoding: gzip")
+    assert ("TOO_LARGE", "decoded_bytes") == (await world.handle()).kind
+    world.site.answers["/a"] = response(gzip.compress(bytes(90_000)), "Content-Encoding: gzip")
+    assert ("FETCHED", "") == (await world.handle()).kind
+
+
+async def test_a_task_has_its_own_time(world):
+    """The sender's timeout is for the whole fetch, and shorter than the configured one here."""
+
+    async def slow(_, writer):
+        writer.write(response(b"", length=100))
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    world.site.answers["/a"] = slow
+    began = time.monotonic()
+    handled = await world.handle(timeout_ms=200)
+    assert (("NETWORK_ERROR", "total_timeout"), 200) == (handled.kind, handled.outcome["status"])
+    assert time.monotonic() - began < 2
+
+
+async def test_failures_are_outcomes(world):
+    """Nothing a site does makes a dead letter."""
+
+    async def drop(_, writer):
+        writer.transport.abort()
+
+    world.site.answers["/drop"] = drop
+    world.site.answers["/pdf"] = response(b"%PDF", content_type="application/pdf")
+    assert [("NETWORK_ERROR", "reset"), ("REFUSED", "content_type"), ("HTTP_ERROR", "http_404")] == [
+        (await world.handle(target)).kind for target in ("/drop", "/pdf", "/missing")
+    ]
+
+
+@pytest.mark.parametrize("configure", [{"resolve": {"*site.test": "127.0.0.2"}, "robots": False}])
+async def test_a_refused_address_is_an_outcome_without_a_request(world):
+    """It is final, and counted by itself."""
+    handled = await world.handle()
+    assert (("REFUSED", "blocked_address"), 0) == (handled.kind, handled.outcome["requests"])
+    assert 0 == world.site.connections
+
+
+async def test_the_urgent_lane_is_committed_at_once(world):
+    """Seconds count there."""
+    assert (await world.handle(lane="urgent")).result.urgent
+    assert not (await world.handle(lane="bulk")).result.urgent
+
+
+async def test_a_record_that_can_not_be_read_is_the_sender_s_fault(world):
+    """The runner makes a dead letter of it."""
+    record = FakeRecord(topics.LANE_NORMAL.name, b"rubbish", b"site.test", PARTITION)
+    with pytest.raises(InputError):
+        await world.stage.handle(record, backlog=False)
+    assert [] == await world.stage.dead_letter_outputs(record, "undecodable")
+    with pytest.raises(InputError, match="url"):
+        await world.stage.handle(world.record()._replace(value=unusable()), backlog=False)
+
+
+def unusable() -> bytes:
+    """A lane record with a URL that is none."""
+    task = {
+        "crawl": "c", "url": "nonsense", "url_key": bytes(16), "delivery": 1, "attempt": 0, "priority": 3, "depth": 0,
+        "source": "", "submitted_at_ms": 0, "emitted_at_ms": 0, "not_before_ms": 0, "delay_ms": 0, "timeout_ms": 0,
+        "redirects": [], "etag": None, "last_modified": None,
+    }  # fmt: skip
+    return CODECS.encode(topics.LANE_NORMAL.subject, task)
+
+
+async def test_a_dead_letter_ends_its_task(world):
+    """Else it would stay out for ever, and its domain wait for it."""
+    (output,) = await world.stage.dead_letter_outputs(world.record(), "handler_error")
+    outcome = CODECS.decode(topics.FETCHES.subject, output.value)
+    assert (topics.FETCHES.name, b"site.test", PARTITION) == (output.topic, output.key, output.partition)
+    assert ("DEAD_LETTER", "handler_error", 2) == (outcome["outcome"], outcome["reason"], outcome["delivery"])
+
+
+async def test_a_cancelled_record_frees_its_domain(world):
+    """A partition is taken away in the middle of a request; others of the domain go on if it comes back."""
+    begun = asyncio.Event()
+
+    async def silent(_, writer):
+        del writer
+        begun.set()
+        await asyncio.sleep(30)
+
+    world.site.answers["/silent"] = silent
+    task = asyncio.create_task(world.handle("/silent", delay_ms=1))
+    async with asyncio.timeout(5):
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ("FETCHED", "") == (await world.handle(delay_ms=1)).kind
+    world.stage.closed(PARTITION)
+    world.stage.opened(PARTITION, world.view)
+    assert ("FETCHED", "") == (await world.handle()).kind
