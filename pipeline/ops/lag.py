@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from pipeline.delivery.offsets import decode
+from pipeline.delivery.offsets import OffsetMap, decode
 from pipeline.errors import BrokerError
 
 CALL_TIMEOUT_S = 5.0
@@ -24,8 +24,7 @@ class PartitionLag(NamedTuple):
         start: lowest offset there is.
         end: last stable offset: what a read_committed reader can reach.
         high_watermark: end of the log.
-        committed: committed offset; None where the group never committed.
-        finished_ahead: offsets beyond the committed one that are finished.
+        offset_map: committed offset and what is finished beyond it; None where the group never committed.
         lag: offsets left to do.
     """
 
@@ -35,9 +34,23 @@ class PartitionLag(NamedTuple):
     start: int
     end: int
     high_watermark: int
-    committed: int | None
-    finished_ahead: int
+    offset_map: OffsetMap | None
     lag: int
+
+    @property
+    def committed(self) -> int | None:
+        """Committed offset; None where the group never committed."""
+        return None if self.offset_map is None else self.offset_map.base
+
+    @property
+    def finished_ahead(self) -> int:
+        """How many offsets beyond the committed one are finished."""
+        return 0 if self.offset_map is None else self.offset_map.finished_ahead
+
+    @property
+    def never_committed(self) -> int:
+        """1 where the group never committed, so that its lag rests on where it would begin; else 0."""
+        return int(self.offset_map is None)
 
     @property
     def uncommitted_tail(self) -> int:
@@ -45,21 +58,22 @@ class PartitionLag(NamedTuple):
         return self.high_watermark - self.end
 
 
-def remaining(start: int, end: int, committed: int | None, finished_ahead: int, *, from_earliest: bool = True) -> int:
+def remaining(start: int, end: int, offset_map: OffsetMap | None, *, from_earliest: bool = True) -> int:
     """Return how many offsets a group has left.
 
     Args:
         start: lowest offset of the partition.
         end: last stable offset.
-        committed: committed offset, None or negative where nothing was ever committed.
-        finished_ahead: offsets beyond the committed one that are finished.
+        offset_map: committed offset and what is finished beyond it, None where nothing was ever committed.
         from_earliest: where a group without a commit would begin: at the start (as every stage here), or at the end.
 
-    A partition without a commit has what the group could still read, not every record ever written.
+    A partition without a commit has what the group could still read, not every record ever written; what retention
+    has removed is left to nobody.
     """
-    if committed is None or committed < 0:
+    if offset_map is None:
         return max(0, end - start) if from_earliest else 0
-    return max(0, end - max(committed, start) - finished_ahead)
+    unfinished = sum(1 for offset in offset_map.unfinished if start <= offset < end)
+    return unfinished + max(0, end - max(start, offset_map.end))
 
 
 class LagReader:
@@ -111,9 +125,8 @@ class LagReader:
             raise KafkaException(answer.error)
         start, end = self._watermarks["read_committed"].get_watermark_offsets(answer, timeout=CALL_TIMEOUT_S)
         _, high = self._watermarks["read_uncommitted"].get_watermark_offsets(answer, timeout=CALL_TIMEOUT_S)
-        committed = answer.offset if answer.offset >= 0 else None
-        ahead = 0
-        if committed is not None:
-            ahead = decode(answer.metadata, committed, answer.topic, answer.partition).finished_ahead
-        lag = remaining(start, end, committed, ahead)
-        return PartitionLag(group, answer.topic, answer.partition, start, end, high, committed, ahead, lag)
+        offset_map = None
+        if answer.offset >= 0:  # -1001: no commit
+            offset_map = decode(answer.metadata, answer.offset, answer.topic, answer.partition)
+        left = remaining(start, end, offset_map)
+        return PartitionLag(group, answer.topic, answer.partition, start, end, high, offset_map, left)

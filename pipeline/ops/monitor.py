@@ -114,6 +114,11 @@ class Monitor:
             "finished_ahead": GaugeMetricFamily(
                 "headrace_group_finished_ahead", "Offsets finished beyond the committed one.", labels=labels
             ),
+            "never_committed": GaugeMetricFamily(
+                "headrace_group_never_committed",
+                "1 where the group never committed: its lag is then what it would read from the start.",
+                labels=labels,
+            ),
             "uncommitted_tail": GaugeMetricFamily(
                 "headrace_partition_uncommitted_tail",
                 "Offsets behind an open transaction: high watermark less last stable offset.",
