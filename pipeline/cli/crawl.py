@@ -35,8 +35,13 @@ INTERRUPTED = 130
 )
 @click.option("--max-pages", type=click.IntRange(1), help="Pages fetched in all; no limit by default.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="For the files.")
-@click.option("--include", multiple=True, metavar="GLOB", help="URLs to follow; by default the start points' hosts.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="URLs never to follow.")
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="GLOB",
+    help="URLs to follow, such as /blog/*; by default all on the start points' hosts.",
+)
+@click.option("--exclude", multiple=True, metavar="GLOB", help="URLs never to follow, such as *.pdf.")
 @click.option("--delay", "delay_s", type=click.FloatRange(0), help="Seconds between requests to a domain.")
 @click.option("--allow-address", multiple=True, metavar="CIDR[:PORT]", help="Private network the crawl may reach.")
 @config_option

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from pipeline.errors import ConfigurationError
 from pipeline.ops.submission import crawl_id
 from pipeline.web.url import CanonicalUrl, canonicalize
 
 LOOPBACK_DELAY_S = 0.05
-LOOPBACK_NETWORKS = ("127.0.0.1/32", "[::1]/128")
+LOCALHOST = ("127.0.0.1", "::1")
 
 
 class CrawlPlan(NamedTuple):
@@ -19,7 +20,7 @@ class CrawlPlan(NamedTuple):
 
     Attributes:
         definition: `crawl.crawls.v1-value` record.
-        start_urls: canonical.
+        start_urls: canonical, sorted.
         allow_addresses: networks that the guard must let through because a start point names them itself.
         delay_s: pause between requests to a domain; None for the configured one.
     """
@@ -45,7 +46,8 @@ def plan_crawl(
     Args:
         urls: start points.
         include: globs of URLs to follow; none means everything on the start points' own hosts.
-        exclude: globs of URLs never to follow. Globs without a scheme belong to the start points' own hosts.
+        exclude: globs of URLs never to follow, start points excepted. A glob without a scheme is looked for in the
+            paths of the start points' own hosts: from their beginning when it begins with a slash, else anywhere.
         max_depth: links followed from a start point.
         max_pages: pages fetched in all.
         delay_s: pause between requests to a domain; None takes a short one where every start point is on this machine.
@@ -58,9 +60,10 @@ def plan_crawl(
     starts = [canonicalize(url) for url in urls]
     if not starts:
         raise ConfigurationError("name at least one URL")
-    hrefs = [start.href for start in starts]
-    origins = list(dict.fromkeys(_origin(start) for start in starts))
-    rules = [{"action": "ALLOW", "pattern": href} for href in dict.fromkeys(hrefs)]
+    # Sorted: the same command in another order is the same crawl.
+    hrefs = sorted({start.href for start in starts})
+    origins = sorted({_origin(start) for start in starts})
+    rules = [{"action": "ALLOW", "pattern": href} for href in hrefs]
     rules += [{"action": "DENY", "pattern": glob} for glob in _globs(exclude, origins)]
     rules += [{"action": "ALLOW", "pattern": glob} for glob in _globs(include or ["/*"], origins)]
     definition = {
@@ -73,7 +76,7 @@ def plan_crawl(
         "delay_ms": None,
         "created_at_ms": int(now * 1000),
     }
-    local = [address for start in starts for address in _own_addresses(start)]
+    local = sorted({address for start in starts for address in _own_addresses(start)})
     if delay_s is None and local and all(_own_addresses(start) for start in starts):
         delay_s = LOOPBACK_DELAY_S
     return CrawlPlan(definition, hrefs, local, delay_s)
@@ -85,25 +88,30 @@ def _origin(url: CanonicalUrl) -> str:
 
 def _globs(patterns: Sequence[str], origins: Sequence[str]) -> list[str]:
     globs: list[str] = []
-    for pattern in patterns:
+    for wished in patterns:
+        # Canonical URLs are ASCII.
+        pattern = "".join(sign if "!" <= sign <= "~" else quote(sign) for sign in wished)
         if "://" in pattern:
             globs.append(pattern)
-        elif pattern[:1] in {"/", "*"}:
-            globs += [origin + pattern for origin in origins]
         else:
-            globs += [f"{origin}/*{pattern}" for origin in origins]
+            # The slash ends the host: without it `*.pdf` would match on any host whose name begins like ours.
+            path = pattern if pattern.startswith("/") else f"/*{pattern.removeprefix('*')}"
+            globs += [origin + path for origin in origins]
     return globs
 
 
 def _own_addresses(url: CanonicalUrl) -> list[str]:
     """Networks of a start point that names a loopback address itself: a person's own site on this machine."""
     if url.host == "localhost" or url.host.endswith(".localhost"):
-        return [f"{network}:{url.port}" for network in LOOPBACK_NETWORKS]
+        return [_network(ipaddress.ip_address(address), url.port) for address in LOCALHOST]
     try:
         address = ipaddress.ip_address(url.host.strip("[]"))
     except ValueError:
         return []
-    if not address.is_loopback:
-        return []
-    network = f"{address}/32" if address.version == 4 else f"[{address}]/128"
-    return [f"{network}:{url.port}"]
+    address = getattr(address, "ipv4_mapped", None) or address  # the guard judges the address inside
+    return [_network(address, url.port)] if address.is_loopback else []
+
+
+def _network(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
+    """Write an address as `fetch.allow_addresses` takes it."""
+    return f"{address}/32:{port}" if address.version == 4 else f"[{address}/128]:{port}"
