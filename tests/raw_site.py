@@ -65,12 +65,17 @@ def redirect(location: str | None, *headers: str, status: str = "302 Found") -> 
 
 
 class RawSite:
-    """Serves on a free loopback port, whatever the Host; `answers` maps `host/target`, else `target`, else `*`.
+    """Serves on a free port of a loopback address, whatever the Host.
+
+    `answers` maps `host/target`, else `target`, else `*`; without an answer it is 404.
 
     A connection is closed after each answer unless the site is made with `keep_alive`.
     """
 
-    def __init__(self, answers: Mapping[str, Answer] | None = None, *, keep_alive: bool = False) -> None:
+    def __init__(
+        self, answers: Mapping[str, Answer] | None = None, *, keep_alive: bool = False, address: str = "127.0.0.1"
+    ) -> None:
+        self.address = address
         self.answers: dict[str, Answer] = dict(answers or {})
         self.requests: list[Request] = []
         self.connections = 0
@@ -81,18 +86,21 @@ class RawSite:
 
     @property
     def port(self) -> int:
+        """Where it listens, while it does."""
         assert self._server is not None
         return self._server.sockets[0].getsockname()[1]
 
-    def url(self, target: str = "/", host: str = "127.0.0.1") -> str:
-        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{target}"
+    def url(self, target: str = "/", host: str = "") -> str:
+        """URL on the site: its port, any host."""
+        return f"{'https' if self.tls else 'http'}://{host or self.address}:{self.port}{target}"
 
     @property
     def targets(self) -> list[str]:
+        """Paths and queries that were asked for, in order."""
         return [request.target for request in self.requests]
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.tls)
+        self._server = await asyncio.start_server(self._serve, self.address, 0, ssl=self.tls)
         return self
 
     async def __aexit__(self, *exc: object) -> None:

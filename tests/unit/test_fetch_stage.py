@@ -4,102 +4,21 @@ import asyncio
 import gzip
 import hashlib
 import os
-import ssl
 import time
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import zstandard
 
 from pipeline import topics
-from pipeline.config import Fetch, Settings
-from pipeline.contracts import load_codec
-from pipeline.delivery.api import ParallelStage, Result
+from pipeline.delivery.api import ParallelStage
 from pipeline.errors import InputError
 from pipeline.fetch.gate import Deferred
 from pipeline.fetch.stage import FetchStage
 from pipeline.web.url import url_key
-from tests.fakes import FakeRecord, MemoryView
-from tests.raw_site import RawSite, redirect, response
-
-CODECS = load_codec()
-PARTITION = 4
-NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Reading the usual ones takes longer than most tests here."""
-PAGE = b"<html><title>news</title>" + b"<p>text</p>" * 500
-
-
-@dataclass
-class Handled:
-    """What came of one record, decoded."""
-
-    result: Result
-    outcome: dict[str, Any]
-    pages: list[dict[str, Any]]
-    tasks: list[tuple[str, bytes, dict[str, Any]]]
-
-    @property
-    def kind(self) -> tuple[str, str]:
-        """Outcome and reason."""
-        return self.outcome["outcome"], self.outcome["reason"]
-
-
-@dataclass
-class World:
-    """The stage before a site on this machine; names under site.test lead there."""
-
-    site: RawSite
-    stage: FetchStage
-    fresh: bool = True
-    freshness_asked: int = 0
-    view: MemoryView = field(default_factory=lambda: MemoryView(("r",)))
-
-    def is_fresh(self) -> bool:
-        """Whether the membership is good."""
-        self.freshness_asked += 1
-        return self.fresh
-
-    def record(self, target="/a", host="site.test", lane="normal", **fields) -> FakeRecord:
-        """A lane record for a page of the site."""
-        url = self.site.url(target, host)
-        now_ms = int(time.time() * 1000)
-        task = {
-            "crawl": "c", "url": url, "url_key": url_key(url), "delivery": 2, "attempt": 0, "priority": 3, "depth": 1,
-            "source": "s", "submitted_at_ms": 111, "emitted_at_ms": now_ms, "not_before_ms": 0, "delay_ms": 0,
-            "timeout_ms": 0, "redirects": [], "etag": None, "last_modified": None, **fields,
-        }  # fmt: skip
-        value = CODECS.encode(topics.LANE_NORMAL.subject, task)
-        return FakeRecord(topics.LANES[lane].name, value, b"site.test", PARTITION, offset=9)
-
-    async def handle(self, target="/a", backlog=False, **fields) -> Handled:
-        """Fetch a page of the site."""
-        return decoded(await self.stage.handle(self.record(target, **fields), backlog=backlog))
-
-
-def decoded(result: Result) -> Handled:
-    """Read what a result publishes; there is exactly one outcome, to the partition that is to hear of it."""
-    outcomes, pages, tasks = [], [], []
-    for output in result.outputs:
-        if output.topic == topics.FETCHES.name:
-            outcomes.append(CODECS.decode(topics.FETCHES.subject, output.value))
-        elif output.topic == topics.PAGES.name:
-            pages.append(CODECS.decode(topics.PAGES.subject, output.value))
-        else:
-            tasks.append((output.topic, output.key, CODECS.decode(topics.TASKS.subject, output.value)))
-            continue
-        assert (b"site.test", PARTITION) == (output.key, output.partition)
-    (outcome,) = outcomes
-    assert (len(pages) == 1) == (outcome["outcome"] == "FETCHED")
-    assert (len(tasks) == 1) == (outcome["outcome"] == "REDIRECTED")
-    return Handled(result, outcome, pages, tasks)
-
-
-def settings(**fetch) -> Settings:
-    """Short times, names under site.test on this machine."""
-    given = {"connect_s": 2, "idle_s": 2, "total_s": 3, "resolve": {"*site.test": "127.0.0.1"}, **fetch}
-    return Settings(fetch=Fetch(allow_addresses=["127.0.0.1"], user_agent="headrace/9 (+test)", **given))
+from tests.fakes import FakeRecord
+from tests.fetch_world import CODECS, PAGE, PARTITION, fetch_world, settings
+from tests.raw_site import redirect, response
 
 
 @pytest.fixture
@@ -111,18 +30,8 @@ def configure():
 @pytest.fixture
 async def world(configure):
     """A world whose partition has just been taken over."""
-    async with RawSite({"/a": response(PAGE)}, keep_alive=True) as site:
-        stage = FetchStage(
-            settings(**configure),
-            CODECS,
-            membership_is_fresh=lambda: made.is_fresh(),  # noqa: PLW0108 - made right below
-            tls=NO_AUTHORITIES,
-        )
-        made = World(site, stage)
-        await stage.start()
-        stage.opened(PARTITION, made.view)
+    async with fetch_world(**configure) as made:
         yield made
-        await stage.stop()
 
 
 def test_the_stage_keeps_its_runner_s_protocol():
@@ -482,22 +391,12 @@ async def test_a_record_that_can_not_be_read_is_the_sender_s_fault(world):
         await world.stage.handle(record, backlog=False)
     assert [] == await world.stage.dead_letter_outputs(record, "undecodable")
     with pytest.raises(InputError, match="url"):
-        await world.stage.handle(world.record()._replace(value=unusable()), backlog=False)
-
-
-def unusable() -> bytes:
-    """A lane record with a URL that is none."""
-    task = {
-        "crawl": "c", "url": "nonsense", "url_key": bytes(16), "delivery": 1, "attempt": 0, "priority": 3, "depth": 0,
-        "source": "", "submitted_at_ms": 0, "emitted_at_ms": 0, "not_before_ms": 0, "delay_ms": 0, "timeout_ms": 0,
-        "redirects": [], "etag": None, "last_modified": None,
-    }  # fmt: skip
-    return CODECS.encode(topics.LANE_NORMAL.subject, task)
+        await world.handle_url("nonsense")
 
 
 async def test_a_dead_letter_ends_its_task(world):
     """Else it would stay out for ever, and its domain wait for it."""
-    (output,) = await world.stage.dead_letter_outputs(world.record(), "handler_error")
+    (output,) = await world.stage.dead_letter_outputs(world.record("http://site.test/"), "handler_error")
     outcome = CODECS.decode(topics.FETCHES.subject, output.value)
     assert (topics.FETCHES.name, b"site.test", PARTITION) == (output.topic, output.key, output.partition)
     assert ("DEAD_LETTER", "handler_error", 2) == (outcome["outcome"], outcome["reason"], outcome["delivery"])
