@@ -49,13 +49,14 @@ def serve(
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/metrics":
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
                 self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
-            elif self.path == "/healthz":
+            elif path == "/healthz":
                 state = health()
                 code = HTTPStatus.OK if state.ok else HTTPStatus.SERVICE_UNAVAILABLE
                 self._answer(code, "application/json", json.dumps(state._asdict()).encode())
-            elif self.path == "/status" and status is not None:
+            elif path == "/status" and status is not None:
                 self._answer(HTTPStatus.OK, "application/json", json.dumps(status()).encode())
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics and /healthz are here\n")
