@@ -135,12 +135,21 @@ class Breaker:
         self.open = False
         """True once it has tripped; the partition then stands still until the worker is started anew."""
 
-    def note(self, dead: bool) -> None:
-        """Count one finished record."""
+    def copy(self) -> Breaker:
+        """Return one that has seen the same, for work that may be undone."""
+        made = Breaker(self._share, self._recent.maxlen or 0)
+        made._recent.extend(self._recent)
+        made._dead, made.open = self._dead, self.open
+        return made
+
+    def note(self, dead: bool) -> bool:
+        """Count one finished record; True when it is the one that trips it."""
         if len(self._recent) == self._recent.maxlen:
             self._dead -= self._recent[0]
         self._recent.append(dead)
         self._dead += dead
         seen = len(self._recent)
-        if seen == self._recent.maxlen and (self._dead > self._share * seen or self._dead == seen):
-            self.open = True
+        trips = seen == self._recent.maxlen and (self._dead > self._share * seen or self._dead == seen)
+        first = trips and not self.open
+        self.open = self.open or trips
+        return first

@@ -72,9 +72,16 @@ class InFlightJournal:
         topic = self._topic(tp.topic)
         if not self._free:  # full of suspects of earlier crashes: the count of one is given up
             self._free.append(self._suspects.popitem()[1][0])
-        slot, crashes = self._suspects.get((topic, tp.partition, offset)) or (self._free.pop(), 0)
+        slot, crashes = self._suspects.get((topic, tp.partition, offset)) or (self._free_slot(), 0)
         _SLOT.pack_into(self._map, slot * _SLOT.size, _IN_FLIGHT, crashes, topic, tp.partition, offset)
         return slot
+
+    def _free_slot(self) -> int:
+        """Return a free slot; where suspects that are not in flight hold them all, the oldest of them is forgotten."""
+        if not self._free:
+            key = next(k for k, (slot, _) in self._suspects.items() if self._map[slot * _SLOT.size] == _SUSPECT)
+            self._free.append(self._suspects.pop(key)[0])
+        return self._free.pop()
 
     def end(self, tp: TP, offset: int, slot: int) -> None:
         """Note that it is in flight no more, whatever came of it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from faust.types import TP
 
@@ -48,14 +49,34 @@ class _Slot:
         self.logic: OrderedPartition | None = None
 
 
-class _Taken(NamedTuple):
-    """What a round takes from one input: records, and the position after them."""
+@dataclass(slots=True)
+class _Taken:
+    """What a round takes from one input.
+
+    Attributes:
+        slot: of the partition.
+        topic: of the input.
+        records: what is handled.
+        before: position before them.
+        position: position after them.
+        breaker: as it is after them.
+        left: records that are not handled because the breaker tripped before them.
+    """
 
     slot: _Slot
     topic: str
     records: list[SourceRecord]
     before: int
     position: int
+    breaker: Breaker
+    left: list[SourceRecord] = field(default_factory=list)
+
+    def leave(self, index: int) -> None:
+        """Handle nothing from the record of that index on."""
+        self.left = self.records[index:]
+        del self.records[index:]
+        if self.left:
+            self.position = self.left[0].offset
 
 
 class OrderedRunner(Runner):
@@ -98,7 +119,8 @@ class OrderedRunner(Runner):
             if not await self._in_thread(self._open_slot, slot, assignment) or not self._current(assignment):
                 await self._in_thread(_close_slot, slot)
                 return
-        self._note_due()
+        async with self._commit_lock:  # no round is changing the views
+            self._note_due()
         self._pace.work()
 
     def _slot(self, number: int, assignment: Assignment) -> _Slot:
@@ -180,7 +202,7 @@ class OrderedRunner(Runner):
                 if len(entry.queue) < self.settings.queue_records // 2:
                     self.app.consumer.held.discard(TP(topic, slot.number))
                 if position > entry.position:
-                    taken.append(_Taken(slot, topic, records, entry.position, position))
+                    taken.append(_Taken(slot, topic, records, entry.position, position, entry.breaker))
                     entry.position = position
         return taken
 
@@ -193,10 +215,12 @@ class OrderedRunner(Runner):
         due = self._next_due is not None and self._next_due <= now and not self._closing
         if not taken and not due:
             return
-        verdict, published = await self._transact(partial(self._round, taken, assignment, now))
+        slots = list(self._slots.values())  # more may come while the round is in the thread
+        verdict, published = await self._transact(partial(self._round, slots, taken, assignment, now))
         if verdict is Verdict.COMMITTED:
             self.metrics.outputs.inc(published)
             for part in taken:
+                self._keep(part)
                 self.metrics.records.inc(len(part.records))
                 for record in part.records:
                     self.metrics.latency_s.observe(max(0.0, self._clock() - record.timestamp / 1000))
@@ -207,24 +231,35 @@ class OrderedRunner(Runner):
         else:  # undone: the same records again, before anything newer
             for part in taken:
                 entry = part.slot.inputs[part.topic]
-                entry.queue.extendleft(reversed(part.records))
+                entry.queue.extendleft(reversed(part.records + part.left))
                 entry.position = part.before
             self._pace.work()
         self._note_due()
         if any(entry.queue for slot in self._slots.values() for entry in slot.inputs.values()):
             self._pace.work()
 
-    def _round(self, taken: list[_Taken], assignment: Assignment, now: float) -> tuple[Verdict, int]:
+    def _keep(self, part: _Taken) -> None:
+        """The transaction has committed: where the input stands now, and whether it stands still."""
+        entry = part.slot.inputs[part.topic]
+        entry.queue.extendleft(reversed(part.left))
+        entry.position = part.position
+        if part.breaker.open and not entry.breaker.open:
+            self._say_open(part.topic, part.slot.number)
+        entry.breaker = part.breaker
+
+    def _round(
+        self, slots: list[_Slot], taken: list[_Taken], assignment: Assignment, now: float
+    ) -> tuple[Verdict, int]:
         """In the thread: handle the records, do what is due, publish, apply."""
         outputs: list[Output] = []
         by_slot: dict[int, list[_Taken]] = {}
         for part in taken:
             by_slot.setdefault(part.slot.number, []).append(part)
         worked: list[_Slot] = []
-        for number, slot in self._slots.items():
+        for slot in slots:
             if slot.logic is None:
                 continue
-            parts = by_slot.get(number, [])
+            parts = by_slot.get(slot.number, [])
             moment = slot.logic.due()
             if not parts and (moment is None or moment > now):
                 continue
@@ -235,7 +270,7 @@ class OrderedRunner(Runner):
             TP(topic, slot.number): OffsetMap(entry.position, entry.position)
             for slot in worked
             for topic, entry in slot.inputs.items()
-        }
+        } | {TP(part.topic, part.slot.number): OffsetMap(part.position, part.position) for part in taken}
         changes = {slot.number: staged for slot in worked if slot.view and (staged := slot.view.changes())}
         wrap = self._changelog.rows.wrap
         records = {
@@ -266,16 +301,7 @@ class OrderedRunner(Runner):
         while (outputs := self._handle_all(slot.logic, slot.view, parts, dead, now)) is None:
             # A record failed half-way: the partition's round is done again without it, from what is committed.
             self._reopen(slot, now)
-        ranges: dict[str, tuple[int, int]] = {}
-        for part in parts:
-            breaker = slot.inputs[part.topic].breaker
-            for record in part.records:
-                breaker.note((part.topic, record.offset) in dead)
-            if breaker.open:
-                self.metrics.breaker_open.inc()
-                log.critical("%s/%d stands still: too much of it goes to the dead letters", part.topic, slot.number)
-            if part.records:
-                ranges[part.topic] = (part.records[0].offset, part.position)
+        ranges = {part.topic: (part.records[0].offset, part.position) for part in parts if part.records}
         moment = slot.logic.due()
         if moment is not None and moment <= now:
             outputs += slot.logic.tick(now)
@@ -304,10 +330,15 @@ class OrderedRunner(Runner):
         """
         outputs: list[Output] = []
         for part in parts:
-            for record in part.records:
+            part.breaker = part.slot.inputs[part.topic].breaker.copy()
+            for index, record in enumerate(part.records):
+                if part.breaker.open:
+                    part.leave(index)
+                    break
                 place = (part.topic, record.offset)
                 if place in dead:
                     outputs.append(dead[place])
+                    part.breaker.note(True)
                     continue
                 mark = view.savepoint()
                 try:
@@ -323,6 +354,7 @@ class OrderedRunner(Runner):
                     outputs.append(dead[place])
                 else:
                     outputs += made
+                part.breaker.note(place in dead)
         return outputs
 
     def _reopen(self, slot: _Slot, now: float) -> None:

@@ -132,7 +132,7 @@ class ParallelRunner(Runner):
     def _open_store(self, state: StateLocation, number: int, assignment: Assignment) -> PartitionStore | None:
         store = PartitionStore(state.directory / str(number), state.tables)
         restored = state.changelog.restore(store, number, time.time(), lambda: self._current(assignment))
-        if restored is None:
+        if restored is None or not self._current(assignment):  # closed here: the next one to open it is behind us
             store.close()
             return None
         self.metrics.restored.inc(restored.records)
@@ -258,10 +258,8 @@ class ParallelRunner(Runner):
         if self._partitions_by_tp.get(partition.tp) is not partition:
             return  # handed back meanwhile: the next owner does it again
         partition.tracker.finish(record.offset)
-        partition.breaker.note(dead)
-        if partition.breaker.open:
-            self.metrics.breaker_open.inc()
-            log.critical("%s/%d stands still: too much of it goes to the dead letters", *partition.tp)
+        if partition.breaker.note(dead):
+            self._say_open(*partition.tp)
         self._outputs += result.outputs
         self._uncommitted_bytes += sum(record_bytes(output) for output in result.outputs)
         self._finished += 1
@@ -283,7 +281,10 @@ class ParallelRunner(Runner):
                 raise InputError("crash_loop", f"in flight in {crashes} crashes of this worker in a row")  # noqa: TRY301
             result = await self._stage.handle(record, backlog=record.offset < partition.end_at_assignment)
             self._check_sizes(result.outputs)
-        except Exception as exc:  # noqa: BLE001  # a record nobody foresaw is a dead letter, not a dead worker
+        except (Exception, asyncio.CancelledError) as exc:  # a dead letter, not a dead worker
+            task = asyncio.current_task()
+            if isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # by us; else it leaked from a library, and would leave the record in flight for ever
             if not isinstance(exc, InputError):
                 log.exception("handling %s/%d/%d failed", record.topic, record.partition, record.offset)
             letter = self._dead_letter(record, exc)

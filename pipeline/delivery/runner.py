@@ -75,6 +75,8 @@ class Runner(Service, abc.ABC):
         self.metrics = metrics
         self.settings = settings
         self.group: str = app.conf.id
+        self.exit_code: ExitCode | None = None
+        """How the process shall end; None while nothing is wrong."""
         self._stage_name = stage_name
         self._options = options
         self._input_topics = input_topics
@@ -85,6 +87,7 @@ class Runner(Service, abc.ABC):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="transactions")
         self._commit_lock = asyncio.Lock()
         self._ready = asyncio.Event()
+        self._opening: asyncio.Task[None] | None = None
         self._assignment: Assignment | None = None
         self._closing = False
         self._aborts_in_a_row = 0
@@ -122,8 +125,18 @@ class Runner(Service, abc.ABC):
     # ---- life
 
     async def on_start(self) -> None:
-        """Take over the transactional id, then wait for the whole group's offsets to be stable: before any commit."""
-        await self._guarded(self._open())
+        """Open, also where the group has no partitions for this worker."""
+        await self.opened()
+
+    async def opened(self) -> None:
+        """Take over the transactional id, then wait for the whole group's offsets to be stable: before any commit.
+
+        Awaited before the offsets of an assignment are read: Faust starts its services only after that, and a
+        transaction that our predecessor left open keeps the offsets unstable until we take over its id.
+        """
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._guarded(self._open()))
+        await asyncio.shield(self._opening)
 
     async def _open(self) -> None:
         await self._in_thread(self._producer.open)
@@ -220,6 +233,7 @@ class Runner(Service, abc.ABC):
             self.app.consumer.current_assignment = None
         self._assignment = None
         self.metrics.assigned.set(0)
+        self.metrics.breaker_open.set(0)
         self._forget()
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
@@ -244,6 +258,10 @@ class Runner(Service, abc.ABC):
             if self._aborts_in_a_row >= MAX_ABORTS:
                 raise BrokerError(f"{MAX_ABORTS} transactions were aborted in a row")
         return verdict, answer
+
+    def _say_open(self, topic: str, partition: int) -> None:
+        self.metrics.breaker_open.inc()
+        log.critical("%s/%d stands still: too much of it goes to the dead letters", topic, partition)
 
     def _dead_letter(self, record: SourceRecord, error: BaseException) -> Output:
         reason = reason_of(error)
@@ -295,6 +313,7 @@ class Runner(Service, abc.ABC):
             code = ExitCode.CONFIGURATION
         elif isinstance(exc, BrokerError):
             code = ExitCode.BROKER
+        self.exit_code = code
         log.critical("this worker ends (exit status %d): %s", code, exc, exc_info=code is ExitCode.BUG)
         exit_after(CRASH_GRACE_S, code)
         self._closing = True

@@ -139,7 +139,10 @@ class TransactionalProducer:
             raise ReplacedError(f"producer {self._transactional_id} was fenced by a worker of the same name") from exc
         if error.fatal():
             raise BrokerError(f"producer {self._transactional_id}: {error}") from exc
-        self._until_done(self._producer.abort_transaction)
+        try:
+            self._until_done(self._producer.abort_transaction)
+        except KafkaException as second:
+            raise BrokerError(f"producer {self._transactional_id}: {error}; then: {second.args[0]}") from second
         if error.name() == INSTANCE_REPLACED:
             raise ReplacedError(f"member {self._transactional_id} was replaced by a worker of the same name") from exc
         return Verdict.FENCED if error.name() in GROUP_FENCED else Verdict.ABORTED

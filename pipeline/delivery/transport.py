@@ -185,6 +185,7 @@ class Consumer(driver.Consumer):
         assignment = self.current_assignment
         if assignment is None or not assignment.partitions:
             return {}
+        await self.app.headrace_runner.opened()
         reader = StableOffsets(self.app.headrace_client_options, self.app.conf.id)
         starts = await asyncio.get_running_loop().run_in_executor(
             None, reader.starts, assignment.partitions, lambda: self.current_assignment is assignment

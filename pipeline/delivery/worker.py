@@ -247,7 +247,10 @@ class Worker:
         check_layout()
         self.take_directory()
         sys.argv = ["faust", "worker", "-l", self.settings.worker.log_level, "--without-web"]
-        self.app.main()
+        try:
+            self.app.main()
+        except SystemExit as exc:  # Faust's own status is 1, whatever has happened
+            raise SystemExit(exc.code if self.runner.exit_code is None else int(self.runner.exit_code)) from exc
 
 
 def faust_credentials(broker: Broker) -> Any:
