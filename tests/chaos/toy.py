@@ -1,8 +1,11 @@
 """Toy stages on the real delivery core, as worker processes: what goes wrong here is the core's fault.
 
-`python -m tests.chaos.toy KIND` with the topics as JSON in TOY and the configuration in HEADRACE_*.
-Parallel: passes each record on after a random pause. Ordered: passes the first record of each key on at once, and
-once more by a timer.
+`python -m tests.chaos.toy KIND` with a `Toy` as JSON in TOY and the configuration in HEADRACE_*.
+Parallel: passes each record on after a random pause. Ordered: passes the first record of each key on at once, with its
+number in the partition, and once more by a timer. Both note what they do in a journal, and both obey what a record's
+value asks for: a verb, and after colons the name of a gate and anything that tells two records apart.
+
+A gate is a file: a record waits until it is there. A hold is one too: a worker waits at that place while it is there.
 """
 
 from __future__ import annotations
@@ -14,29 +17,169 @@ import os
 import random
 import struct
 import sys
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from confluent_kafka import KafkaError, KafkaException
 
 from pipeline.config import load
-from pipeline.delivery.api import Output, Result
+from pipeline.delivery.api import Change, Output, Result
+from pipeline.delivery.broker_wait import wait_for_broker
 from pipeline.delivery.worker import Layout, Worker
 from pipeline.errors import InputError
 
-TIMER_PAUSE_S = 0.2
-POISON = b"poison"
+GATE_POLL_S = 0.01
+FLUSH_S = 10.0
+LARGE_BYTES = 2 << 20
+REFUSED_BYTES = 300 << 10
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What goes wrong in a worker, on purpose.
+
+    Attributes:
+        aborts: so many transactions, from the first on, end with an error that asks for an abort.
+        explode: the transaction of this number, counted from 1, raises an error that nobody expects of a producer.
+        drop_batch: the batch of this number never reaches the runner.
+        hang_stop: the shutdown never ends.
+        window_s: random pause, up to this, between offsets and commit and before the store is written.
+    """
+
+    aborts: int = 0
+    explode: int = 0
+    drop_batch: int = 0
+    hang_stop: bool = False
+    window_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Toy:
+    """What a worker does.
+
+    Attributes:
+        group: consumer group.
+        inputs: topics read.
+        out: topic of the outputs.
+        journal: file in which each handling leaves a line.
+        gates: directory; a place waits until the file with its name is there.
+        changelog: topic of the state; needed by the ordered kind.
+        pause_s: longest pause of an ordinary record (parallel).
+        slow_share: share of records that take up to two seconds (parallel).
+        timer_s: from a key's first record to its timer (ordered).
+        slots: records in flight for each input topic (parallel).
+        faults: what goes wrong.
+    """
+
+    group: str
+    inputs: list[str]
+    out: str
+    journal: str
+    gates: str
+    changelog: str = ""
+    pause_s: float = 0.0
+    slow_share: float = 0.0
+    timer_s: float = 0.2
+    slots: int = 200
+    faults: Faults = field(default_factory=Faults)
+
+    def to_json(self) -> str:
+        """Return the text for the environment."""
+        return json.dumps(asdict(self))
+
+    def without_faults(self) -> Toy:
+        """Return the same toy in good order."""
+        return replace(self, faults=Faults())
+
+    @classmethod
+    def from_json(cls, text: str) -> Toy:
+        """Read what `to_json` wrote."""
+        fields = json.loads(text)
+        return cls(**{**fields, "faults": Faults(**fields["faults"])})
+
+
+class Gates:
+    """Places where a worker waits for the test."""
+
+    def __init__(self, directory: str, worker: str) -> None:
+        self._directory = Path(directory)
+        self._worker = worker
+
+    async def wait(self, name: str) -> None:
+        """Wait in the loop until the gate is open."""
+        while not (self._directory / name).exists():  # noqa: ASYNC110  # the event comes from another process
+            await asyncio.sleep(GATE_POLL_S)
+
+    def wait_blocking(self, name: str) -> None:
+        """Wait in a thread until the gate is open."""
+        while not (self._directory / name).exists():
+            time.sleep(GATE_POLL_S)
+
+    def held(self, place: str) -> bool:
+        """Whether this worker is held at a place."""
+        return (self._directory / f"hold-{place}-{self._worker}").exists()
+
+    def pass_by(self, place: str) -> None:
+        """Wait in a thread while this worker is held here; tells the test that it stands here."""
+        if self.held(place):
+            (self._directory / f"hold-{place}-{self._worker}.reached").touch()
+            while self.held(place):
+                time.sleep(GATE_POLL_S)
+
+
+class Journal:
+    """Lines that outlive the process: side effects, as requests to a site would be."""
+
+    def __init__(self, path: str, worker: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._worker = worker
+
+    def note(self, event: str, **fields: object) -> None:
+        """Append one line."""
+        row = {"worker": self._worker, "event": event, "at_s": time.time(), **fields}
+        os.write(self._file, json.dumps(row).encode() + b"\n")
+
+    def record(self, event: str, record) -> None:
+        """Append one line about a record."""
+        value = (record.value or b"")[:100].decode(errors="replace")
+        self.note(event, topic=record.topic, partition=record.partition, offset=record.offset, value=value)
+
+
+def fail(verb: str) -> None:
+    """Raise what the record asks for."""
+    if verb == "poison":
+        raise InputError("invalid_task", "poison", "value")
+    if verb == "undecodable":
+        raise InputError("undecodable", "not a record of ours")
+    if verb == "bug":
+        raise ZeroDivisionError("nobody foresaw this")
+    if verb == "leak":
+        raise asyncio.CancelledError
+
+
+def verb_and_name(value: bytes) -> tuple[str, str]:
+    """Split what a record asks for."""
+    verb, name = (*value.decode(errors="replace").split(":"), "")[:2]
+    return verb, name
 
 
 class ToyParallel:
     """Passes records on out of order."""
 
-    def __init__(self, out: str, slow_share: float) -> None:
-        self._out = out
-        self._slow_share = slow_share
+    def __init__(self, toy: Toy, gates: Gates, journal: Journal) -> None:
+        self._toy = toy
+        self._gates = gates
+        self._journal = journal
         self._random = random.Random()
 
     async def start(self):
         pass
 
     async def stop(self):
-        pass
+        if self._toy.faults.hang_stop:
+            await asyncio.Event().wait()
 
     def opened(self, partition, view):
         pass
@@ -45,32 +188,69 @@ class ToyParallel:
         pass
 
     async def handle(self, record, *, backlog):
-        slow = self._random.random() < self._slow_share
-        await asyncio.sleep(self._random.uniform(0.3, 2.0) if slow else self._random.uniform(0.0, 0.03))
-        if record.value == POISON:
-            raise InputError("invalid_task", "poison", "value")
-        return Result([Output(self._out, record.value, record.key)])
+        self._journal.record("begin", record)
+        if record.value is None:
+            return Result()
+        verb, name = verb_and_name(record.value)
+        await self._pause(record, verb, name)
+        fail(verb)
+        self._journal.record("end", record)
+        value = bytes(LARGE_BYTES) if verb == "large" else record.value
+        return Result([Output(self._toy.out, value, record.key)], self._changes(record), verb == "urgent")
+
+    def _changes(self, record):
+        return [Change("s", record.key or b"", record.value)] if self._toy.changelog else []
+
+    async def _pause(self, record, verb, name):
+        if verb == "gate":
+            await self._gates.wait(name)
+        elif verb == "stubborn":
+            try:
+                await self._gates.wait(name)
+            except asyncio.CancelledError:
+                self._journal.record("cancelled", record)
+                await self._gates.wait(f"{name}.after")
+        elif self._random.random() < self._toy.slow_share:
+            await asyncio.sleep(self._random.uniform(0.3, 2.0))
+        elif self._toy.pause_s:
+            await asyncio.sleep(self._random.uniform(0.0, self._toy.pause_s))
 
     async def dead_letter_outputs(self, record, reason):
-        return []
+        return [Output(self._toy.out, b"beside:" + (record.value or b""), record.key)]
 
 
 class ToyPartition:
     """Table s: keys seen; table t: due time and key of what the timer passes on."""
 
-    def __init__(self, view, out: str) -> None:
+    refused = 0
+    """How many records too large for the broker were tried in this process."""
+
+    def __init__(self, partition: int, view, toy: Toy, gates: Gates, journal: Journal) -> None:
+        self._partition = partition
         self._view = view
-        self._out = out
+        self._toy = toy
+        self._gates = gates
+        self._journal = journal
+        self._seen = sum(1 for _ in view.items("s"))  # memory derived from the view: wrong if it outlives an abort
 
     def handle(self, record, now):
-        if record.value == POISON:
-            self._view.put("s", b"half-way", b"1")
-            raise InputError("invalid_task", "poison", "value")
+        self._journal.record("begin", record)
         if record.value is None or record.key is None or self._view.get("s", record.key) is not None:
             return []
+        verb, name = verb_and_name(record.value)
+        if verb == "gate":
+            self._gates.wait_blocking(name)
+        self._seen += 1
         self._view.put("s", record.key, b"1")
-        self._view.put("t", struct.pack(">d", now + TIMER_PAUSE_S) + record.key, record.value)
-        return [Output(self._out, b"first:" + record.value, record.key)]
+        fail(verb)
+        self._view.put("t", struct.pack(">d", now + self._toy.timer_s) + record.key, record.value)
+        first = b"first:%d:%s" % (self._seen, record.value)
+        if verb == "large":
+            first = bytes(LARGE_BYTES)
+        if verb == "refused" and not ToyPartition.refused:
+            ToyPartition.refused += 1
+            first = random.Random(0).randbytes(REFUSED_BYTES)
+        return [Output(self._toy.out, first, record.key)]
 
     def due(self):
         for key, _ in self._view.items("t"):
@@ -78,6 +258,7 @@ class ToyPartition:
         return None
 
     def tick(self, now):
+        self._journal.note("tick", partition=self._partition)
         ripe = []
         for key, value in self._view.items("t"):
             if struct.unpack(">d", key[:8])[0] > now:
@@ -85,16 +266,16 @@ class ToyPartition:
             ripe.append((key, value))
         for key, _ in ripe:
             self._view.delete("t", key)
-        return [Output(self._out, b"timer:" + value, key[8:]) for key, value in ripe]
+        return [Output(self._toy.out, b"timer:" + value, key[8:]) for key, value in ripe]
 
     def before_commit(self, positions, now):
         return []
 
     def committed(self):
-        pass
+        self._journal.note("committed", partition=self._partition)
 
     def aborted(self):
-        pass
+        self._journal.note("aborted", partition=self._partition)
 
     def close(self):
         pass
@@ -103,32 +284,106 @@ class ToyPartition:
 class ToyOrdered:
     """Opens partitions of the ordered toy."""
 
-    def __init__(self, out: str) -> None:
-        self._out = out
+    def __init__(self, toy: Toy, gates: Gates, journal: Journal) -> None:
+        self._rest = (toy, gates, journal)
 
     def open(self, partition, view, now):
-        return ToyPartition(view, self._out)
+        return ToyPartition(partition, view, *self._rest)
+
+
+class FaultyProducer:
+    """Stands before the real producer of a worker."""
+
+    def __init__(self, real, faults: Faults, gates: Gates) -> None:
+        self._real = real
+        self._faults = faults
+        self._gates = gates
+        self._random = random.Random()
+        self._number = 0
+
+    def __getattr__(self, name: str):
+        return getattr(self._real, name)
+
+    def begin_transaction(self):
+        self._number += 1
+        if self._number == self._faults.explode:
+            raise ZeroDivisionError("nobody foresaw this")
+        self._real.begin_transaction()
+
+    def commit_transaction(self, *args):
+        time.sleep(self._random.uniform(0.0, self._faults.window_s))
+        self._gates.pass_by("before_commit")
+        if self._number <= self._faults.aborts:
+            self._real.flush(FLUSH_S)  # so that the broker has what is to be undone
+            raise KafkaException(KafkaError(KafkaError._INCONSISTENT, "asked for", txn_requires_abort=True))
+        self._real.commit_transaction(*args)
+        time.sleep(self._random.uniform(0.0, self._faults.window_s))
+
+
+def mute_at_will(gates: Gates) -> None:
+    """Send no heartbeat while held at `heartbeat`: a zombie that does not know it is one."""
+    beat = GroupCoordinator._do_heartbeat
+
+    async def muted(self):
+        return True if gates.held("heartbeat") else await beat(self)
+
+    GroupCoordinator._do_heartbeat = muted
+
+
+def watch(worker: Worker, journal: Journal) -> None:
+    """Note what the group does with the worker."""
+
+    async def assigned(app, assigned, **kwargs):
+        journal.note("assigned", partitions=sorted([tp.topic, tp.partition] for tp in assigned))
+
+    drain = worker.runner._drain
+
+    async def drained():
+        journal.note("drain")
+        await drain()
+        journal.note("drained")
+
+    worker.runner._drain = drained
+    worker.app.on_partitions_assigned.connect(assigned, weak=False)
+
+
+def make_worker(kind: str, toy: Toy) -> Worker:
+    """Build the worker of one process."""
+    settings = load().settings
+    gates, journal = Gates(toy.gates, settings.worker.name), Journal(toy.journal, settings.worker.name)
+    sizes = dict.fromkeys([toy.out, *(f"{name}-dlq" for name in toy.inputs)], 1 << 20)
+    worker = Worker(
+        f"toy-{kind}", settings, layout=Layout(toy.group, tuple(toy.inputs), toy.changelog, sizes), max_poll_records=500
+    )
+    if kind == "parallel":
+        tables = ("s",) if toy.changelog else ()
+        worker.run_parallel(ToyParallel(toy, gates, journal), dict.fromkeys(toy.inputs, toy.slots), tables)
+    else:
+        worker.run_ordered(ToyOrdered(toy, gates, journal), ("s", "t"), interval_s=0.1)
+    transactional = worker.runner._producer
+    transactional._producer = FaultyProducer(transactional._producer, toy.faults, gates)
+    mute_at_will(gates)
+    watch(worker, journal)
+
+    @worker.agent
+    async def take(stream):
+        number = 0
+        async for event in stream.events():
+            number += 1
+            if number == toy.faults.drop_batch:
+                journal.note("dropped")
+            else:
+                await worker.submit(event)
+
+    return worker
 
 
 def main() -> None:
     """Run one worker until a signal."""
-    kind, toy = sys.argv[1], json.loads(os.environ["TOY"])
-    settings = load().settings
     logging.basicConfig(level=logging.INFO)
-    sizes = dict.fromkeys([toy["out"], *(f"{name}-dlq" for name in toy["inputs"])], 1 << 20)
-    layout = Layout(toy["group"], tuple(toy["inputs"]), toy.get("changelog", ""), sizes)
-    worker = Worker(f"toy-{kind}", settings, layout=layout, max_poll_records=500)
-    if kind == "parallel":
-        worker.run_parallel(ToyParallel(toy["out"], toy.get("slow_share", 0.005)), dict.fromkeys(layout.inputs, 200))
-    else:
-        worker.run_ordered(ToyOrdered(toy["out"]), ("s", "t"), interval_s=0.1)
-
-    @worker.agent
-    async def take(stream):
-        async for event in stream.events():
-            await worker.submit(event)
-
-    worker.main()
+    toy = Toy.from_json(os.environ["TOY"])
+    wait_for_broker(load().settings.broker.bootstrap)
+    make_worker(sys.argv[1], toy).main()
 
 
 if __name__ == "__main__":
