@@ -72,7 +72,9 @@ def crawl(
     try:
         with _cluster(loaded.settings, directory, console) as settings:
             environ = _environ(settings, plan, out.absolute(), list(allow_address), config_file)
-            status = _follow(settings, plan, Fleet(directory, environ, dict.fromkeys(STAGES, 1)), console)
+            # Named after the crawl: on a shared broker the workers of others must not be replaced.
+            fleet = Fleet(directory, environ, dict.fromkeys(STAGES, 1), name=plan.definition["crawl"])
+            status = _follow(settings, plan, fleet, console)
     except KeyboardInterrupt:
         console.print("stopped; the same command goes on from here")
         sys.exit(INTERRUPTED)

@@ -131,7 +131,9 @@ class Demo:
             expectation = served.web.expectation(MAX_DEPTH)
             self._state.expected = len(expectation.documents)
             environ = self._environ(served.port, stack.addresses.bootstrap)
-            settings = with_addresses(load(environ=environ).settings, stack.addresses)
+            settings = with_addresses(
+                load(environ={**os.environ, **environ}).settings, stack.addresses
+            )  # as workers do
             topics.apply(client_options(settings.broker), settings)
             codecs = load_codec()
             definition = {

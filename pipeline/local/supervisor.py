@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import http.client
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ STOP_LIMIT_S = 20.0
 LOG_TAIL_BYTES = 4_000
 LOG_HEAD_BYTES = 64_000
 ENDPOINT_TIMEOUT_S = 2.0
+ENDPOINT = re.compile(r"\bmetrics\b.* on (http://\S+)")
 
 
 def _die_with_parent() -> None:
@@ -75,8 +78,9 @@ class WorkerProcess:
         self._ended_at_s = None
 
     def endpoint(self) -> str | None:
-        """Base URL of its metrics, as its log says; None while it has not said it."""
-        return next((word for word in reversed(self._own_log().split()) if word.startswith("http://")), None)
+        """Base URL of its metrics, as the log of its present process says; None while it has not said it."""
+        said = ENDPOINT.search(self._own_log())
+        return said and said[1]
 
     def read(self, path: str) -> bytes:
         """Ask its endpoint; empty while it does not answer."""
@@ -86,7 +90,7 @@ class WorkerProcess:
         try:
             with urllib.request.urlopen(base + path, timeout=ENDPOINT_TIMEOUT_S) as answer:  # noqa: S310  # loopback
                 body: bytes = answer.read()
-        except OSError:
+        except (OSError, http.client.HTTPException):  # it went away before, or in the middle of its answer
             return b""
         return body
 
@@ -148,7 +152,9 @@ class WorkerProcess:
             return "(no log)"
 
     def _own_log(self) -> str:
-        """What the process that runs now has written."""
+        """Beginning of what the process that runs now has written."""
+        if self._process is None:
+            return ""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read(LOG_HEAD_BYTES).decode(errors="replace")
@@ -179,11 +185,15 @@ class Fleet:
         directory: where logs and data are.
         environ: configuration shared by all.
         workers: stage → how many.
+        name: first part of the workers' names; on a cluster that others use too it must be nobody else's, since a
+            worker of the same name is replaced.
     """
 
-    def __init__(self, directory: Path, environ: Mapping[str, str], workers: Mapping[str, int]) -> None:
+    def __init__(
+        self, directory: Path, environ: Mapping[str, str], workers: Mapping[str, int], *, name: str = ""
+    ) -> None:
         self.by_stage: dict[str, list[WorkerProcess]] = {
-            stage: [_worker(directory, environ, stage, str(number)) for number in range(count)]
+            stage: [_worker(directory, environ, stage, number, name) for number in range(count)]
             for stage, count in workers.items()
         }
 
@@ -210,7 +220,13 @@ class Fleet:
         return [worker.label for worker in self.all if not worker.wait(max(0.1, deadline - time.monotonic()))]
 
 
-def _worker(directory: Path, environ: Mapping[str, str], stage: str, number: str) -> WorkerProcess:
-    own = {**environ, "HEADRACE_WORKER__NAME": number, "HEADRACE_WORKER__DATA_DIR": str(directory)}
+def _worker(directory: Path, environ: Mapping[str, str], stage: str, number: int, name: str) -> WorkerProcess:
+    worker_name = f"{name}-{number}" if name else str(number)
+    own = {
+        **environ,
+        "HEADRACE_WORKER__NAME": worker_name,
+        "HEADRACE_WORKER__DATA_DIR": str(directory),
+        "HEADRACE_WORKER__METRICS_PORT": "0",  # a configured one is free for one of them only
+    }
     command = ["-m", "pipeline.cli", "worker", stage]
     return WorkerProcess(f"{stage}-{number}", command, own, directory / "logs" / f"{stage}-{number}.log")
