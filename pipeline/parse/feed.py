@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import feedparser
+from feedparser.mixin import _FeedParserMixin
 from selectolax.lexbor import LexborHTMLParser
 
 from pipeline.parse import xml
@@ -21,6 +22,9 @@ MAX_FEED_BYTES: Final = 8 << 20
 
 DAMAGED: Final = "damaged_feed"
 """Under this reason `Links.refused` counts a feed on which the library gives up, whose items are not known."""
+
+# An id is a name, compared as it is written (RFC 4287 4.2.6.1, RSS 2.0 "guid"): the library would resolve it as a URL.
+_FeedParserMixin.can_be_relative_uri = _FeedParserMixin.can_be_relative_uri - {"id"}
 
 _MAX_ID_CHARACTERS: Final = 2_048
 _DATES_PUBLISHED: Final = ("published", "created")
@@ -97,6 +101,8 @@ def parse_feed(
 
 def _item(entry: Mapping[str, Any], links: Links, fetched_at_s: float) -> FeedItem:
     written = entry.get("link")
+    if written and entry.get("guidislink") and "://" not in written:
+        written = None  # a guid is a permalink unless it says otherwise; a plain number is none, whatever it says
     target = links.add(written) if written else None
     return FeedItem(
         url=target.href if target else None,
@@ -119,7 +125,8 @@ def _plain(detail: Mapping[str, Any] | None) -> str:
 
 def _date(entry: Mapping[str, Any], names: tuple[str, ...], fetched_at_s: float) -> str | None:
     for name in names:
-        found = any_date(entry.get(name) or "")
+        # Not `get`, with which an item that was never updated answers with its time of publication.
+        found = any_date(entry[name] or "") if name in entry else None
         if found is not None and is_plausible(found, fetched_at_s):
             return found
     return None
