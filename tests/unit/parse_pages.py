@@ -13,8 +13,8 @@ from pipeline.web.url import canonicalize, url_key
 FETCHED_AT_MS = 1_717_172_775_000  # 2024-05-31T16:26:15Z
 
 
-def page_record(body: bytes, url: str = "https://n.test/", **fields: Any) -> dict[str, Any]:
-    """A record of `crawl.pages.v1-value` whose body is packed as the fetch stage packs it."""
+def page_record(content: bytes, url: str = "https://n.test/", **fields: Any) -> dict[str, Any]:
+    """A record of `crawl.pages.v1-value`, its body packed as the fetch stage packs it; `fields` replace its own."""
     href = canonicalize(url).href
     return {
         "crawl": "c1",
@@ -28,10 +28,10 @@ def page_record(body: bytes, url: str = "https://n.test/", **fields: Any) -> dic
         "content_type": "text/html; charset=utf-8",
         "robots_header": "",
         "body_encoding": "ZSTD",
-        "body": zstandard.compress(body, 1),
+        "body": zstandard.compress(content, 1),
         "body_ref": None,
-        "body_bytes": len(body),
-        "body_sha256": hashlib.sha256(body).digest(),
+        "body_bytes": len(content),
+        "body_sha256": hashlib.sha256(content).digest(),
         "truncated": None,
         "redirects": [],
         "submitted_at_ms": FETCHED_AT_MS - 2_000,
@@ -40,6 +40,6 @@ def page_record(body: bytes, url: str = "https://n.test/", **fields: Any) -> dic
     }
 
 
-def page_value(body: bytes, url: str = "https://n.test/", **fields: Any) -> bytes:
+def page_value(content: bytes, url: str = "https://n.test/", **fields: Any) -> bytes:
     """The same as the value of a Kafka record."""
-    return load_codec().encode("crawl.pages.v1-value", page_record(body, url, **fields))
+    return load_codec().encode("crawl.pages.v1-value", page_record(content, url, **fields))
