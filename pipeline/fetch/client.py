@@ -147,6 +147,7 @@ class Client:
 
         Raises:
             SiteError: there is no answer; `reason` as in `WireTransport.handle_async_request`, or `total_timeout`.
+            StaleMembership: `may_send` said no; nothing was sent.
         """
         if self._transport is None:
             raise RuntimeError("the client is not started")

@@ -31,7 +31,6 @@ from pipeline.fetch.body import Limits
 from pipeline.fetch.client import Client, Response
 from pipeline.fetch.gate import Deferred, DomainGate
 from pipeline.fetch.retry_after import retry_after_s
-from pipeline.fetch.transport import StaleMembership
 from pipeline.web.robots import MAX_BYTES, RobotsRules
 from pipeline.web.url import CanonicalUrl
 
@@ -229,9 +228,6 @@ class RobotsCache:
             with slot:
                 try:
                     response = await self._client.get(place, limits=self._limits, wants=_is_success)
-                except StaleMembership:
-                    slot.discard()
-                    raise
                 except SiteError as exc:
                     return exc
             if response.status not in redirects.STATUSES:

@@ -146,8 +146,8 @@ class FetchStage:
         else:
             try:
                 ending = await self._run(visit)
-            except StaleMembership as exc:
-                ending = Ending("DEFERRED", exc.reason, not_before_ms=self._now_ms())
+            except StaleMembership:
+                ending = Ending("DEFERRED", "stale_membership", not_before_ms=self._now_ms())
         return self._result(record, visit, ending)
 
     async def dead_letter_outputs(self, record: SourceRecord, reason: str) -> list[Output]:
@@ -194,9 +194,6 @@ class FetchStage:
             with slot:
                 try:
                     response = await self._request(visit, cookies)
-                except StaleMembership:
-                    slot.discard()
-                    raise
                 except SiteError as exc:
                     return judge_error(exc)
             if not redirects.leads_back(response, visit.url.href) or not cookies.take(response):

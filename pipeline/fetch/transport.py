@@ -22,7 +22,7 @@ from aiohttp.http_exceptions import ContentLengthError, HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-from pipeline.errors import SiteError
+from pipeline.errors import HeadraceError, SiteError
 from pipeline.fetch.body import TruncatedBody
 from pipeline.fetch.guard import AddressGuard, GuardedResolver
 
@@ -60,11 +60,8 @@ UNSENT: Final = frozenset(
 """Reasons of errors that end a fetch before its request is written."""
 
 
-class StaleMembership(SiteError):  # noqa: N818 - the name says what is stale
-    """This worker may have lost its partitions: it asks nobody."""
-
-    def __init__(self) -> None:
-        super().__init__("stale_membership", "the last heartbeat is too old")
+class StaleMembership(HeadraceError):  # noqa: N818 - the name says what is stale
+    """This worker may have lost its partitions: it asks nobody. No site's fault, and no fetch's ending."""
 
 
 class WireTransport(httpx.AsyncBaseTransport):
@@ -216,7 +213,7 @@ def _request_class(may_send: Callable[[], bool]) -> type[_Request]:
 
         async def send(self, conn: Connection) -> aiohttp.ClientResponse:
             if not may_send():
-                raise StaleMembership
+                raise StaleMembership("the last good heartbeat is too old")
             self.is_on_used_connection = conn.protocol in used
             used.add(conn.protocol)
             return await super().send(conn)

@@ -89,8 +89,8 @@ async def test_cookies_are_not_kept():
     """A cookie that stays would tie visits together, and pages to their order."""
     answer = response(b"x", "Set-Cookie: a=b")
     async with RawSite({"*": answer}, keep_alive=True) as site, client() as http:
-        await http.get(site.url("/a"))
-        await http.get(site.url("/b"))
+        await http.get(site.url("/a", "site.test"))
+        await http.get(site.url("/b", "site.test"))
     assert ["cookie" in request.headers for request in site.requests] == [False, False]
 
 

@@ -177,6 +177,19 @@ async def test_a_stale_member_asks_nobody(world):
     assert ("FETCHED", "") == (await world.handle()).kind
 
 
+async def test_a_takeover_delays_the_first_request_of_each_domain_alone(world):
+    """The former owner may have asked a moment ago; once a full delay has passed, a new domain waits for nothing."""
+    now = asyncio.get_running_loop().time
+    began = now()
+    world.stage.opened(PARTITION, world.view)
+    await world.handle(delay_ms=300)
+    assert world.site.requests[0].at - began >= 0.3
+    began = now()
+    record = world.record(world.site.url("/a", "newsite.test"), delay_ms=300)._replace(key=b"newsite.test")
+    await world.stage.handle(record, backlog=False)
+    assert world.site.requests[2].at - began < 0.25
+
+
 async def test_a_redirect_hands_the_whole_task_on(world):
     """The target's domain has its own frontier, robots and pace; the wish stays the same."""
     world.site.answers["/a"] = redirect("http://www.other.example/b#x")
