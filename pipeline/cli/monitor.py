@@ -9,7 +9,7 @@ import click
 from prometheus_client import CollectorRegistry
 
 from pipeline.cli.options import config_option
-from pipeline.cli.worker import LOG_FORMAT
+from pipeline.cli.service import log_as_configured, service
 from pipeline.config import client_options, load
 from pipeline.contracts.codec import load_codec
 from pipeline.delivery.broker_wait import wait_for_broker
@@ -23,14 +23,15 @@ from pipeline.ops.monitor import Monitor
 @config_option
 def monitor(interval_s: float, config_file: Path | None) -> None:
     """Watch every group and crawl until a signal."""
-    settings = with_local_addresses(load(config_file).settings)
-    logging.basicConfig(level=settings.worker.log_level.upper(), format=LOG_FORMAT)
-    wait_for_broker(client_options(settings.broker)["bootstrap.servers"])
-    watcher = Monitor(settings, load_codec(settings.registry.lock), interval_s)
-    watcher.start()
-    registry = CollectorRegistry()
-    watcher.register(registry)
-    host = settings.worker.metrics_host
-    port = serve(host, settings.worker.metrics_port, registry, watcher.health, watcher.status)
-    logging.getLogger(__name__).info("metrics, health and status on http://%s:%d", host, port)
-    watcher.run()
+    with service():
+        settings = with_local_addresses(load(config_file).settings)
+        log_as_configured(settings.worker)
+        wait_for_broker(client_options(settings.broker)["bootstrap.servers"])
+        watcher = Monitor(settings, load_codec(settings.registry.lock), interval_s)
+        watcher.start()
+        registry = CollectorRegistry()
+        watcher.register(registry)
+        host = settings.worker.metrics_host
+        port = serve(host, settings.worker.metrics_port, registry, watcher.health, watcher.status)
+        logging.getLogger(__name__).info("metrics, health and status on http://%s:%d", host, port)
+        watcher.run()

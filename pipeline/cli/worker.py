@@ -10,34 +10,38 @@ from pathlib import Path
 import click
 import uvloop
 
+from pipeline.cli.options import config_option
+from pipeline.cli.service import log_as_configured, service
 from pipeline.config import Settings, client_options, load
 from pipeline.local.stack import with_local_addresses
 from pipeline.topics import INPUTS, STAGES, TABLE, all_names
 
 log = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
 
 @click.command()
 @click.argument("stage", type=click.Choice(STAGES))
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="Configuration file.")
+@config_option
 def worker(stage: str, config_file: Path | None) -> None:
-    """Run one worker of STAGE until a signal; waits for the broker, refuses wrong topics."""
-    loaded = load(config_file)
-    settings = with_local_addresses(loaded.settings)
-    logging.basicConfig(level=settings.worker.log_level.upper(), format=LOG_FORMAT)
-    _check_broker(stage, settings)
-    # The policy must be set before faust is imported: `faust --loop uvloop` comes too late.
-    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    from pipeline.ops.endpoint import serve  # noqa: PLC0415  # after the loop policy
-    from pipeline.ops.worker_health import worker_health  # noqa: PLC0415  # after the loop policy
+    """Run one worker of STAGE until a signal; waits for the broker, refuses wrong topics.
 
-    agent = importlib.import_module(f"agents.{stage}")
-    running = agent.build(settings)
-    port = serve(settings.worker.metrics_host, settings.worker.metrics_port, running.registry, worker_health(running))
-    log.info("%s: metrics and health on http://%s:%d", running.name, settings.worker.metrics_host, port)
-    running.main()
+    Exit status 78: starting it again won't help before the configuration is changed. 69, 70, 75: start it again.
+    """
+    with service():
+        settings = with_local_addresses(load(config_file).settings)
+        log_as_configured(settings.worker)
+        _check_broker(stage, settings)
+        # The policy must be set before faust is imported: `faust --loop uvloop` comes too late.
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        from pipeline.ops.endpoint import serve  # noqa: PLC0415  # after the loop policy
+        from pipeline.ops.worker_health import worker_health  # noqa: PLC0415  # after the loop policy
+
+        agent = importlib.import_module(f"agents.{stage}")
+        running = agent.build(settings)
+        host = settings.worker.metrics_host
+        port = serve(host, settings.worker.metrics_port, running.registry, worker_health(running))
+        log.info("%s: metrics and health on http://%s:%d", running.name, host, port)
+        running.main()
 
 
 def _check_broker(stage: str, settings: Settings) -> None:

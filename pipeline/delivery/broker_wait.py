@@ -6,17 +6,26 @@ import logging
 import socket
 import time
 
+from pipeline.errors import ConfigurationError
+
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 1.0
 PAUSE_S = 0.5
 REMINDER_S = 10.0
+MAX_PORT = 65_535
 
 
 def answers(bootstrap: str) -> bool:
-    """Whether any of `host:port,host:port` accepts a connection."""
+    """Whether any of `host:port,host:port` accepts a connection.
+
+    Raises:
+        ConfigurationError: one of them is not of that form.
+    """
     for server in bootstrap.split(","):
         host, _, port = server.strip().rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and int(port) <= MAX_PORT):
+            raise ConfigurationError(f"broker.bootstrap: {server.strip()!r} is not host:port")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S):
                 return True

@@ -127,7 +127,11 @@ class Worker:
             stage: what is done with a record.
             lanes: topic → how many of its records may be in flight.
             tables: of the stage's state; none for a stage without.
+
+        Raises:
+            ConfigurationError: as `run_ordered`.
         """
+        self._take_directory()
         state = StateLocation(self._changelog(PlainRows()), self.directory, tables) if tables else None
         self._install(
             ParallelRunner(
@@ -149,7 +153,11 @@ class Worker:
             tables: one-letter names of the state's tables.
             rows: how rows travel in the changelog; None for rows that are contract records already.
             interval_s: longest time between commits under load; None for the configured one.
+
+        Raises:
+            ConfigurationError: another worker has the data directory, or it can't be written.
         """
+        self._take_directory()
         shared = self._shared()
         if interval_s is not None:
             shared["interval_s"] = interval_s
@@ -167,12 +175,8 @@ class Worker:
         """Hand a batch event to the runner; never raises and never waits for capacity."""
         await self.runner.submit(event)
 
-    def take_directory(self) -> None:
-        """Lock the data directory for the life of the process.
-
-        Raises:
-            ConfigurationError: another worker has it, or it can't be written.
-        """
+    def _take_directory(self) -> None:
+        """Lock the data directory for the life of the process, before anything in it is touched."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._lock = (self.directory / "owner").open("a+", encoding="ascii")
@@ -245,7 +249,6 @@ class Worker:
         if not issubclass(loop, uvloop.EventLoopPolicy):
             log.info("running on the loop policy %s", loop.__name__)
         check_layout()
-        self.take_directory()
         sys.argv = ["faust", "worker", "-l", self.settings.worker.log_level, "--without-web"]
         try:
             self.app.main()
