@@ -46,7 +46,7 @@ class DeliveryMetrics:
             buckets=TRANSACTION_BUCKETS_S, registry=registry,
         ).labels(stage)  # fmt: skip
         self.latency_s = Histogram(
-            "headrace_stage_latency_seconds", "From the record's timestamp to its commit.", ["stage"],
+            "headrace_stage_latency_seconds", "From timestamp to commit: a partition's oldest record.", ["stage"],
             buckets=LATENCY_BUCKETS_S, registry=registry,
         ).labels(stage)  # fmt: skip
         self._dead_letters = counter("dead_letters", "Dead letters by reason.", "reason")

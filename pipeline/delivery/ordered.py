@@ -222,8 +222,8 @@ class OrderedRunner(Runner):
             for part in taken:
                 self._keep(part)
                 self.metrics.records.inc(len(part.records))
-                for record in part.records:
-                    self.metrics.latency_s.observe(max(0.0, self._clock() - record.timestamp / 1000))
+                if part.records:
+                    self.metrics.latency_s.observe(max(0.0, self._clock() - part.records[0].timestamp / 1000))
             self.app.monitor.on_tp_commit({TP(part.topic, part.slot.number): part.position for part in taken})
         elif verdict is Verdict.FENCED:
             self._lose_assignment()
@@ -265,12 +265,7 @@ class OrderedRunner(Runner):
                 continue
             worked.append(slot)
             outputs += self._work(slot, parts, now)
-        # Timer work too commits the position of all its inputs: a zombie's tick must be fenced.
-        positions = {
-            TP(topic, slot.number): OffsetMap(entry.position, entry.position)
-            for slot in worked
-            for topic, entry in slot.inputs.items()
-        } | {TP(part.topic, part.slot.number): OffsetMap(part.position, part.position) for part in taken}
+        positions = _positions(worked, taken)
         changes = {slot.number: staged for slot in worked if slot.view and (staged := slot.view.changes())}
         wrap = self._changelog.rows.wrap
         records = {
@@ -364,6 +359,17 @@ class OrderedRunner(Runner):
         slot.logic.close()
         slot.view.clear()
         slot.logic = self._stage.open(slot.number, slot.view, now)
+
+
+def _positions(worked: list[_Slot], taken: list[_Taken]) -> dict[TP, OffsetMap]:
+    """What a round commits. Timer work too commits a position of its partition: a zombie's tick must be fenced."""
+    positions = {TP(part.topic, part.slot.number): OffsetMap(part.position, part.position) for part in taken}
+    with_records = {part.slot.number for part in taken}
+    for slot in worked:
+        if slot.number not in with_records:
+            topic, entry = next(iter(slot.inputs.items()))
+            positions[TP(topic, slot.number)] = OffsetMap(entry.position, entry.position)
+    return positions
 
 
 def _close_slot(slot: _Slot) -> None:

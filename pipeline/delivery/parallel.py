@@ -98,7 +98,8 @@ class ParallelRunner(Runner):
         self._changes: dict[int, dict[tuple[str, bytes], bytes | None]] = {}
         self._uncommitted_bytes = 0
         self._finished = 0
-        self._oldest_timestamps: list[int] = []
+        self._oldest_ms: dict[TP, int] = {}
+        """Timestamp of the oldest record that waits for its commit, ms since the epoch."""
         self._dirty: set[_Partition] = set()
 
     async def on_start(self) -> None:
@@ -158,7 +159,7 @@ class ParallelRunner(Runner):
             lane.partitions.clear()
         self._stores.clear()
         self._partitions_by_tp.clear()
-        self._outputs, self._changes, self._oldest_timestamps = [], {}, []
+        self._outputs, self._changes, self._oldest_ms = [], {}, {}
         self._uncommitted_bytes = self._finished = 0
         self._dirty.clear()
         self._begun = False
@@ -263,7 +264,7 @@ class ParallelRunner(Runner):
         self._outputs += result.outputs
         self._uncommitted_bytes += sum(record_bytes(output) for output in result.outputs)
         self._finished += 1
-        self._oldest_timestamps.append(record.timestamp)
+        self._oldest_ms[partition.tp] = min(record.timestamp, self._oldest_ms.get(partition.tp, record.timestamp))
         self._dirty.add(partition)
         for change in result.changes:
             self._changes.setdefault(record.partition, {})[change.table, change.key] = change.value
@@ -305,7 +306,7 @@ class ParallelRunner(Runner):
         outputs, self._outputs = self._outputs, []
         changes, self._changes = self._changes, {}
         dirty, self._dirty = self._dirty, set()
-        timestamps, self._oldest_timestamps = self._oldest_timestamps, []
+        oldest_ms, self._oldest_ms = self._oldest_ms, {}
         size, self._uncommitted_bytes = self._uncommitted_bytes, 0
         finished, self._finished = self._finished, 0
         positions = {partition.tp: partition.tracker.snapshot() for partition in dirty}
@@ -314,7 +315,7 @@ class ParallelRunner(Runner):
             self.metrics.outputs.inc(len(outputs))
             self.metrics.records.inc(finished)
             now_ms = time.time() * 1000
-            for timestamp_ms in timestamps:
+            for timestamp_ms in oldest_ms.values():
                 self.metrics.latency_s.observe(max(0.0, (now_ms - timestamp_ms) / 1000))
             self.app.monitor.on_tp_commit({tp: m.base for tp, m in positions.items()})
         elif verdict is Verdict.FENCED:
@@ -325,7 +326,7 @@ class ParallelRunner(Runner):
             for number, rows in changes.items():
                 self._changes[number] = {**rows, **self._changes.get(number, {})}
             self._dirty |= dirty
-            self._oldest_timestamps += timestamps
+            self._oldest_ms = {**self._oldest_ms, **oldest_ms}
             self._uncommitted_bytes += size
             self._finished += finished
             self._pace.work()
