@@ -6,10 +6,11 @@ keep it from reading is cut short by an alarm of the kernel.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -37,17 +38,24 @@ def serve(handle: Handler, *, memory_limit_bytes: int, time_limit_s: float) -> N
     """
     answers = _isolate()
     _limit_memory(memory_limit_bytes)
-    requests = os.fdopen(0, "rb", buffering=_READ_BUFFER_BYTES, closefd=False)
-    _write(answers, frames.ready())
-    while len(header := requests.read(frames.LENGTH.size)) == frames.LENGTH.size:
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone: so is the work
+        _write(answers, frames.ready())
+        for payload in _requests():
+            signal.setitimer(signal.ITIMER_REAL, _ORPHAN_FACTOR * time_limit_s)
+            answer = _answer(handle, payload)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            _write(answers, answer)
+
+
+def _requests() -> Iterator[bytes]:
+    """Payloads of the frames on standard input, until it ends."""
+    file = os.fdopen(0, "rb", buffering=_READ_BUFFER_BYTES, closefd=False)
+    while len(header := file.read(frames.LENGTH.size)) == frames.LENGTH.size:
         (length,) = frames.LENGTH.unpack(header)
-        payload = requests.read(length)
+        payload = file.read(length)
         if len(payload) < length:
-            return
-        signal.setitimer(signal.ITIMER_REAL, _ORPHAN_FACTOR * time_limit_s)
-        answer = _answer(handle, payload)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        _write(answers, answer)
+            return  # the parent died in the middle of a frame
+        yield payload
 
 
 def _answer(handle: Handler, payload: bytes) -> bytes:

@@ -64,7 +64,6 @@ class _Process(asyncio.SubprocessProtocol):
         self._late_looks = 0
         self.under_way: deque[_Page] = deque()
         self.given = 0
-        self.retired = False
         self.timed_out = False
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.gone: asyncio.Future[None] = self._loop.create_future()
@@ -79,6 +78,7 @@ class _Process(asyncio.SubprocessProtocol):
         # Casts, for uvloop's transports do not inherit from asyncio's.
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self._requests = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
+        self._pool._born(self)  # noqa: SLF001 - pool and process are one machine
 
     def send(self, page: _Page) -> None:
         """Give the process a page."""
@@ -90,7 +90,6 @@ class _Process(asyncio.SubprocessProtocol):
 
     def retire(self) -> None:
         """Let the process finish what it has and end; the end of its input tells it."""
-        self.retired = True
         self._requests.close()
 
     def kill(self) -> None:
@@ -230,7 +229,9 @@ class ParsePool:
         self._waiting.clear()
         for process in self._all:
             process.kill()  # it holds nothing: what it is at is of no use any more
-        await asyncio.gather(*self._starting)  # not cancelled, for a process half started would be nobody's
+        await asyncio.gather(
+            *self._starting, return_exceptions=True
+        )  # not cancelled, for a process half started would be nobody's
         for process in list(self._all):
             await process.gone
 
@@ -248,10 +249,12 @@ class ParsePool:
         Raises:
             InputError: the record is no page, or `parse_crash`: the process died or was ended, twice.
             ParseFailure: the parser failed in a way nobody foresaw.
-            BugError: worker processes no longer start.
+            BugError: worker processes no longer start, or the pool is stopped.
         """
         if self._failure is not None:
             raise self._failure
+        if self._stopping:
+            raise BugError("a page for a pool that is stopped")
         page = _Page(frames.request(value, partition, now_ms), asyncio.get_running_loop().create_future())
         self._waiting.append(page)
         self._dispatch()
@@ -289,6 +292,9 @@ class ParsePool:
 
     def _start_ended(self, task: asyncio.Task[None]) -> None:
         self._starting.discard(task)
+        error = task.exception()
+        if error is not None:
+            self._give_up(error)
         if not self._stopping and self._failure is None:
             self._refill()
 
@@ -323,7 +329,6 @@ class ParsePool:
             )
         except OSError as exc:
             raise ConfigurationError(f"parse worker {self._command[0]}: {exc.strerror}") from exc
-        self._all.add(process)
         if self._stopping:
             process.kill()
         try:
@@ -337,6 +342,9 @@ class ParsePool:
         self._standby.append(process)
         self._fill()
         self._dispatch()
+
+    def _born(self, process: _Process) -> None:
+        self._all.add(process)
 
     def _lost(self, process: _Process) -> None:
         """Put the pages of a dead process back; only the one whose turn it was is suspect."""
@@ -360,7 +368,7 @@ class ParsePool:
             self._refill()
             self._dispatch()
 
-    def _give_up(self, cause: ConfigurationError) -> None:
+    def _give_up(self, cause: BaseException) -> None:
         self._failure = BugError(f"parse workers no longer start: {cause}")
         for page in self._waiting:
             if not page.result.done():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from pipeline.errors import ConfigurationError, InputError
+from pipeline.errors import BugError, ConfigurationError, InputError
 from pipeline.parse import pool as pool_module
 from pipeline.parse.frames import ParseFailure
 from pipeline.parse.pool import WINDOW, ParsePool
@@ -214,6 +214,8 @@ async def test_stopping_ends_the_processes_and_what_is_under_way():
             await task
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+        with pytest.raises(BugError, match="stopped"):
+            await pool.parse(b"page", 4, 17)
 
 
 async def test_what_a_library_prints_does_not_stand_between_answers():
@@ -247,3 +249,15 @@ async def test_a_command_that_does_not_start_is_the_operators_matter(command):
     """A worker that begins to read without being able to parse would send its topic to the dead letters."""
     with pytest.raises(ConfigurationError):
         await ParsePool(command).start()
+
+
+async def test_workers_that_no_longer_start_end_the_stage(tmp_path):
+    """Waiting for ever would hold the partition silently; the worker is started anew by whoever watches it."""
+    once = tmp_path / "started"
+    code = (
+        "import pathlib, runpy, sys; once = pathlib.Path(sys.argv.pop(1)); once.exists() and sys.exit(1); once.touch();"
+        " runpy.run_module('tests.unit.faulty_parse_worker', run_name='__main__')"
+    )
+    async with running((sys.executable, "-c", code, str(once))) as pool:
+        with pytest.raises(BugError, match="status 1"):
+            await pool.parse(b"exit", 4, 17)
