@@ -76,10 +76,7 @@ def parse_html(
     """
     encoding, tree = _tree(body, content_type)
     said = read_metadata(tree, agent)
-    links = Links(base_url(url, said.base_href), encoding, max_url_bytes)
-    for node in tree.css(_LINKING):
-        attributes = node.attributes
-        links.add(attributes.get("href" if node.tag in {"a", "area"} else "src") or "", attributes.get("rel") or "")
+    links = read_links(tree, base_url(url, said.base_href), encoding, max_url_bytes)
     return ParsedHtml(
         encoding=encoding,
         title=said.title,
@@ -92,6 +89,22 @@ def parse_html(
         directives=said.directives.and_also(directives.from_header(robots_header.splitlines(), agent)),
         links=links,
     )
+
+
+def read_links(tree: LexborHTMLParser, base: str, encoding: str = "UTF-8", max_url_bytes: int = MAX_URL_BYTES) -> Links:
+    """Read the links of a document: anchors, areas and frames.
+
+    Args:
+        tree: the document; it is not changed.
+        base: what relative links are resolved against.
+        encoding: the document's, as the Encoding Standard names it.
+        max_url_bytes: longer links are refused.
+    """
+    links = Links(base, encoding, max_url_bytes)
+    for node in tree.css(_LINKING):
+        attributes = node.attributes
+        links.add(attributes.get("href" if node.tag in {"a", "area"} else "src") or "", attributes.get("rel") or "")
+    return links
 
 
 def _tree(body: bytes, content_type: str) -> tuple[str, LexborHTMLParser]:
