@@ -67,7 +67,8 @@ class StaleMembership(HeadraceError):  # noqa: N818 - the name says what is stal
 class WireTransport(httpx.AsyncBaseTransport):
     """One connection pool for all hosts.
 
-    A request's extensions: `connect_s` and `idle_s`, seconds. A response's extension: `address`, the peer's.
+    A request's URL names the origin alone. Its extensions: `target`, path and query as they are to be written;
+    `connect_s` and `idle_s`, seconds. A response's extension: `address`, the peer's.
 
     Args:
         guard: judges every connection.
@@ -112,7 +113,7 @@ class WireTransport(httpx.AsyncBaseTransport):
         try:
             response = await self._session.request(
                 request.method,
-                _wire_url(request.extensions.get("url") or str(request.url)),
+                _wire_url(request.url, request.extensions["target"]),
                 headers=headers,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(
@@ -143,11 +144,9 @@ def _reason(exc: Exception) -> str:
     return next((reason for kinds, reason in REASONS if isinstance(exc, kinds)), "bad_response")
 
 
-def _wire_url(url: str) -> URL:
-    """Return the URL with path and query as they are written: yarl would rewrite some escapes and drop a lone `?`."""
-    scheme, _, rest = url.partition("://")
-    authority, slash, target = rest.partition("/")
-    return URL.build(scheme=scheme, authority=authority, path=slash + target, encoded=True)
+def _wire_url(origin: httpx.URL, target: str) -> URL:
+    """Return the URL with its target as it is written: yarl would rewrite some escapes and drop a lone `?`."""
+    return URL.build(scheme=origin.scheme, authority=origin.netloc.decode("ascii"), path=target, encoded=True)
 
 
 class _Handler(ResponseHandler):

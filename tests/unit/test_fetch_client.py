@@ -4,17 +4,22 @@ import asyncio
 import gzip
 import socket
 import ssl
+import string
 import struct
 
 import aiohttp
+import httpx
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pipeline.config import Fetch
-from pipeline.errors import SiteError
+from pipeline.errors import InputError, SiteError
 from pipeline.fetch.body import Limits
 from pipeline.fetch.client import Client
 from pipeline.fetch.guard import AddressGuard, RefusedAddress
-from pipeline.fetch.transport import StaleMembership, site_error
+from pipeline.fetch.transport import StaleMembership, _wire_url, site_error
+from pipeline.web.url import canonicalize
 from tests.raw_site import SITE_PEM, RawSite, response, server_tls
 
 LOOPBACK = ["127.0.0.0/8"]
@@ -75,6 +80,21 @@ async def test_exactly_the_canonical_url_is_asked_for(path):
     async with RawSite({"*": response(b"x")}) as site, client() as http:
         await http.get(site.url(path))
     assert [path] == site.targets
+
+
+@given(st.text(alphabet=string.printable + "äß漢💩ſ", min_size=1, max_size=12), st.text(max_size=20))
+@example("xn--ls8h.test", "?")
+@example("[::ffff:7f.1]:81", "/%2e%41|")
+def test_every_canonical_url_can_be_asked_for_as_it_is(authority, target):
+    """Two more parsers stand between it and the wire, each with its own idea of a URL."""
+    try:
+        url = canonicalize(f"http://{authority}/{target}")
+    except InputError:
+        return
+    start, path = url.href[: url.href.index("/", 8) + 1], url.href[url.href.index("/", 8) :]
+    request = httpx.Request("GET", httpx.URL(start), headers={"Host": "given"})
+    wire = _wire_url(request.url, path)
+    assert (url.host, url.port, path) == (wire.raw_host, wire.port, wire.raw_path_qs)
 
 
 async def test_redirects_are_not_followed():
