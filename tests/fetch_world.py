@@ -12,6 +12,7 @@ from pipeline import topics
 from pipeline.config import Fetch, Settings
 from pipeline.contracts import load_codec
 from pipeline.delivery.api import Result
+from pipeline.fetch.gate import GateClock
 from pipeline.fetch.stage import FetchStage
 from pipeline.web.url import url_key
 from tests.fakes import FakeRecord, MemoryView
@@ -98,13 +99,14 @@ def settings(**fetch) -> Settings:
 
 
 @asynccontextmanager
-async def fetch_world(**fetch: Any) -> AsyncIterator[World]:
+async def fetch_world(gate_clock: GateClock | None = None, **fetch: Any) -> AsyncIterator[World]:
     """A world whose partition has just been taken over; `fetch` are settings."""
     async with RawSite({"/a": response(PAGE)}, keep_alive=True) as site:
         stage = FetchStage(
             settings(**fetch),
             CODECS,
             membership_is_fresh=lambda: made.is_fresh(),  # noqa: PLW0108 - made right below
+            gate_clock=gate_clock,
             tls=NO_AUTHORITIES,
         )
         made = World(site, stage)

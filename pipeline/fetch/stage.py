@@ -38,6 +38,9 @@ PACK_FROM_BYTES: Final = 1024
 """Smaller bodies are not worth packing."""
 PACK_LEVEL: Final = 1
 URGENT_PRIORITY: Final = 1
+MAX_FIELD_CHARACTERS: Final = 1024
+"""Longest header value that goes into a record: a site could fill records, and the frontier's state, with them."""
+MAX_ROBOTS_FIELDS: Final = 16
 UNSAID_REST_S: Final = 60.0
 """Rest after a 429 that names no time: the frontier's first backoff."""
 
@@ -294,8 +297,11 @@ class FetchStage:
                 "priority": task["priority"],
                 "source": task["source"],
                 "status": response.status,
-                "content_type": response.content_type,
-                "robots_header": "\n".join(value.decode("latin-1") for value in response.values(b"x-robots-tag")),
+                "content_type": response.content_type[:MAX_FIELD_CHARACTERS],
+                "robots_header": "\n".join(
+                    value.decode("latin-1")[:MAX_FIELD_CHARACTERS]
+                    for value in response.values(b"x-robots-tag")[:MAX_ROBOTS_FIELDS]
+                ),
                 "body_encoding": encoding,
                 "body": packed,
                 "body_bytes": len(response.body.data),
@@ -378,5 +384,6 @@ def _validators(task: Task) -> dict[str, str]:
 
 
 def _validator(response: Response | None, name: bytes) -> str | None:
+    """A validator to keep; one that is absurdly long is none."""
     values = response.values(name) if response else []
-    return values[-1].decode("latin-1") if values else None
+    return values[-1].decode("latin-1") if values and len(values[-1]) <= MAX_FIELD_CHARACTERS else None

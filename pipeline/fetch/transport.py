@@ -22,7 +22,7 @@ from aiohttp.http_exceptions import ContentLengthError, HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-from pipeline.errors import HeadraceError, SiteError
+from pipeline.errors import BugError, HeadraceError, SiteError
 from pipeline.fetch.body import TruncatedBody
 from pipeline.fetch.guard import AddressGuard, GuardedResolver
 
@@ -54,7 +54,6 @@ UNSENT: Final = frozenset(
         "connect_timeout",
         "tls",
         "local_resources",
-        "stale_membership",
     }
 )
 """Reasons of errors that end a fetch before its request is written."""
@@ -122,11 +121,13 @@ class WireTransport(httpx.AsyncBaseTransport):
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             raise site_error(exc) from exc
+        if not isinstance(response, _AddressedResponse):
+            raise BugError("the session makes responses of another class")
         return httpx.Response(
             status_code=response.status,
             headers=list(response.raw_headers),
             stream=_WireStream(response),
-            extensions={"address": getattr(response, "address", None)},
+            extensions={"address": response.address},
         )
 
     async def aclose(self) -> None:
@@ -183,19 +184,25 @@ class _NoCookies(aiohttp.DummyCookieJar):
 
 
 class _AddressedResponse(aiohttp.ClientResponse):
-    """Remembers its peer: a short body is whole, and the connection given back, before anyone can ask."""
+    """Remembers its connection: a short body is whole, and the connection given back, before anyone can ask."""
 
     address: str | None = None
-    connection_error: Callable[[], BaseException | None] = staticmethod(lambda: None)
+    _handler: ResponseHandler | None = None
 
     async def start(self, connection: Connection) -> Self:
-        protocol = connection.protocol
-        if protocol is not None and protocol.transport is not None:
-            peer = protocol.transport.get_extra_info("peername")
+        self._handler = connection.protocol
+        if self._handler is not None and self._handler.transport is not None:
+            peer = self._handler.transport.get_extra_info("peername")
             self.address = peer[0] if peer else None
-            self.connection_error = protocol.exception
         await super().start(connection)
         return self
+
+    @property
+    def was_reset(self) -> bool:
+        """Whether a body that ends with its connection ended by a reset: to the library it looks whole."""
+        if self._handler is None or "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            return False
+        return isinstance(self._handler.exception(), OSError)
 
 
 class _Request(aiohttp.ClientRequest):
@@ -237,7 +244,7 @@ async def _ask_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandl
 class _WireStream(httpx.AsyncByteStream):
     """The body as received."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: _AddressedResponse) -> None:
         self._response = response
 
     def __aiter__(self) -> Self:
@@ -251,10 +258,7 @@ class _WireStream(httpx.AsyncByteStream):
         except (aiohttp.ClientError, OSError) as exc:
             raise site_error(exc) from exc
         if not chunk:
-            # A body that ends with its connection looks whole, even when the connection was reset.
-            if isinstance(self._response, _AddressedResponse) and isinstance(
-                self._response.connection_error(), OSError
-            ):
+            if self._response.was_reset:
                 raise TruncatedBody("reset")
             raise StopAsyncIteration
         return chunk

@@ -82,7 +82,7 @@ async def test_exactly_the_canonical_url_is_asked_for(path):
     assert [path] == site.targets
 
 
-@given(st.text(alphabet=string.printable + "äß漢💩ſ", min_size=1, max_size=12), st.text(max_size=20))
+@given(st.text(alphabet=string.printable + "äß漢💩", min_size=1, max_size=12), st.text(max_size=20))
 @example("xn--ls8h.test", "?")
 @example("[::ffff:7f.1]:81", "/%2e%41|")
 def test_every_canonical_url_can_be_asked_for_as_it_is(authority, target):

@@ -18,6 +18,7 @@ from pipeline.fetch.stage import FetchStage
 from pipeline.web.url import url_key
 from tests.fakes import FakeRecord
 from tests.fetch_world import CODECS, PAGE, PARTITION, fetch_world, settings
+from tests.jumping_clock import JumpingClock
 from tests.raw_site import redirect, response
 
 
@@ -177,17 +178,18 @@ async def test_a_stale_member_asks_nobody(world):
     assert ("FETCHED", "") == (await world.handle()).kind
 
 
-async def test_a_takeover_delays_the_first_request_of_each_domain_alone(world):
+async def test_a_takeover_delays_the_first_request_of_each_domain_alone():
     """The former owner may have asked a moment ago; once a full delay has passed, a new domain waits for nothing."""
-    now = asyncio.get_running_loop().time
-    began = now()
-    world.stage.opened(PARTITION, world.view)
-    await world.handle(delay_ms=300)
-    assert world.site.requests[0].at - began >= 0.3
-    began = now()
-    record = world.record(world.site.url("/a", "newsite.test"), delay_ms=300)._replace(key=b"newsite.test")
-    await world.stage.handle(record, backlog=False)
-    assert world.site.requests[2].at - began < 0.25
+    clock = JumpingClock()
+    async with fetch_world(clock, robots=False) as world, asyncio.timeout(5):
+        first = asyncio.create_task(world.handle(delay_ms=5000))
+        await clock.advance(4.9)
+        assert [] == world.site.requests
+        await clock.advance(0.1)
+        assert ("FETCHED", "") == (await first).kind
+        record = world.record(world.site.url("/a", "newsite.test"), delay_ms=5000)._replace(key=b"newsite.test")
+        await world.stage.handle(record, backlog=False)
+        assert 2 == len(world.site.requests)
 
 
 async def test_a_redirect_hands_the_whole_task_on(world):
@@ -351,6 +353,18 @@ async def test_what_is_too_large_ends_as_that(world):
     assert ("TOO_LARGE", "decoded_bytes") == (await world.handle()).kind
     world.site.answers["/a"] = response(gzip.compress(bytes(90_000)), "Content-Encoding: gzip")
     assert ("FETCHED", "") == (await world.handle()).kind
+
+
+async def test_headers_can_not_fill_a_record(world):
+    """A site sends megabytes of them as easily as a body."""
+    long = "a" * 30_000
+    robots = [f"X-Robots-Tag: bot{number}: {long}" for number in range(100)]
+    world.site.answers["/a"] = response(PAGE, f"ETag: {long}", *robots, content_type=f"text/html; charset={long}")
+    handled = await world.handle()
+    assert ("FETCHED", "") == handled.kind
+    assert handled.outcome["etag"] is None
+    assert handled.pages[0]["robots_header"].startswith("bot0: a")
+    assert sum(len(output.value) for output in handled.result.outputs) < 30_000
 
 
 async def test_a_task_has_its_own_time(world):
