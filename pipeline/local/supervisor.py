@@ -23,8 +23,9 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 RESTART_PAUSE_S = 1.0
 STOP_LIMIT_S = 20.0
 LOG_TAIL_BYTES = 4_000
-LOG_HEAD_BYTES = 64_000
+LOG_PART_BYTES = 64_000
 ENDPOINT_TIMEOUT_S = 2.0
+RUNNER_ENDS = re.compile(r"this worker ends .*?: (.*)")
 ENDPOINT = re.compile(r"\bmetrics\b.* on (http://\S+)")
 
 
@@ -131,7 +132,7 @@ class WorkerProcess:
             self._count_cpu()
             return
         if code == ExitCode.CONFIGURATION:
-            raise ConfigurationError(f"{self.label} can't work: {self.tail()}")
+            raise ConfigurationError(f"{self.label} can't work: {self.last_words()} (its log: {self.log})")
         if self._ended_at_s is None:
             self._ended_at_s = time.monotonic()
             self._past_cpu_s, self._cpu_s = self._past_cpu_s + self._cpu_s, 0.0
@@ -144,12 +145,21 @@ class WorkerProcess:
         """CPU seconds of all its processes so far, their children included."""
         return self._past_cpu_s + self._cpu_s
 
-    def tail(self) -> str:
-        """End of its log."""
+    def tail(self, length: int = LOG_TAIL_BYTES) -> str:
+        """End of its log, in bytes."""
         try:
-            return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+            return self.log.read_bytes()[-length:].decode(errors="replace")
         except FileNotFoundError:
             return "(no log)"
+
+    def last_words(self) -> str:
+        """Why it has ended, as its command or its runner said; the end of its log where neither did."""
+        end = self.tail(LOG_PART_BYTES)
+        _, mark, message = f"\n{end}".rpartition("\nheadrace: ")
+        if mark:
+            return message.strip()
+        said = RUNNER_ENDS.findall(end)
+        return said[-1].strip() if said else self.tail()
 
     def _own_log(self) -> str:
         """Beginning of what the process that runs now has written."""
@@ -157,7 +167,7 @@ class WorkerProcess:
             return ""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
-            return log.read(LOG_HEAD_BYTES).decode(errors="replace")
+            return log.read(LOG_PART_BYTES).decode(errors="replace")
 
     def _count_cpu(self) -> None:
         if self.pid is not None:

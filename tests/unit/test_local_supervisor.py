@@ -100,12 +100,22 @@ def test_a_worker_that_ended_by_itself_comes_back_after_a_pause(started, monkeyp
     assert 1 == worker.restarts
 
 
-def test_a_worker_that_ended_because_of_its_configuration_is_not_started_again(started):
-    """It would say the same for ever; the person at the terminal must read it."""
-    worker = started(f"print('headrace: the key x.y is wrong'); raise SystemExit({int(ExitCode.CONFIGURATION)})")
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("INFO x\nheadrace: missing: a, b;\nmend it\n", "missing: a, b;\nmend it"),
+        ("CRITICAL this worker ends (exit status 78): out: the disk is full\nTraceback\n  x\nINFO Stopping\n",
+         "out: the disk is full"),
+        ("Segmentation fault\n", "Segmentation fault\n"),
+    ],
+)  # fmt: skip
+def test_a_worker_that_ended_because_of_its_configuration_is_not_started_again(started, log, words):
+    """It would say the same for ever; the person at the terminal must read why, and no more than that."""
+    worker = started(f"print({log!r}, end=''); raise SystemExit({int(ExitCode.CONFIGURATION)})")
     ended(worker)
-    with pytest.raises(ConfigurationError, match=r"toy-0 can't work: headrace: the key x\.y is wrong"):
+    with pytest.raises(ConfigurationError) as refused:
         worker.look_after()
+    assert f"toy-0 can't work: {words} (its log: {worker.log})" == str(refused.value)
     assert 0 == worker.restarts
 
 
