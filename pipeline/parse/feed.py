@@ -14,7 +14,7 @@ from selectolax.lexbor import LexborHTMLParser
 from pipeline.parse import xml
 from pipeline.parse.dates import any_date, is_plausible
 from pipeline.parse.links import Links
-from pipeline.parse.text import one_line
+from pipeline.parse.text import one_line, title_line
 from pipeline.web.url import MAX_URL_BYTES
 
 MAX_FEED_BYTES: Final = 8 << 20
@@ -120,7 +120,7 @@ def _plain(detail: Mapping[str, Any] | None) -> str:
     text = detail.get("value") or ""
     if detail.get("type") in {"text/html", "application/xhtml+xml"} and ("<" in text or "&" in text):
         text = LexborHTMLParser(text).text()
-    return one_line(text)
+    return title_line(text)
 
 
 def _date(entry: Mapping[str, Any], names: tuple[str, ...], fetched_at_s: float) -> str | None:

@@ -19,7 +19,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from pipeline.parse import directives
 from pipeline.parse.dates import any_date, is_plausible
 from pipeline.parse.directives import Directives
-from pipeline.parse.text import one_line
+from pipeline.parse.text import one_line, title_line
 
 _SELECTOR: Final = (
     "title,h1,base[href],meta[content],link[rel][href],script[type],time[pubdate],[itemprop],a[rel~=author]"
@@ -121,7 +121,7 @@ def read_metadata(tree: LexborHTMLParser, agent: str) -> Metadata:
     for content in _of(meta, ("robots", agent.lower())):
         wish = wish.and_also(directives.from_meta(content))
     return Metadata(
-        title=next(filter(None, map(one_line, (*elements.titles, *_of(meta, _TITLES), *elements.headings))), ""),
+        title=next(filter(None, map(title_line, (*elements.titles, *_of(meta, _TITLES), *elements.headings))), ""),
         language=next(filter(None, map(_language, (*languages, *_of(meta, ("content-language",))))), None),
         base_href=elements.base_href,
         canonical_hrefs=elements.canonical_hrefs,

@@ -22,21 +22,24 @@ CONTENT_SELECTORS: Final = (
 """In this order; all elements of the first selector that has text. A page with several articles is a list: its main
 element comes before them."""
 
+MAX_TITLE_CHARACTERS: Final = 1_000
+
 _LEFT_OUT: Final = frozenset({
     "nav", "aside", "footer", "menu",  # HTML 4.3: about the page, not of its text
     "script", "style", "template", "noscript", "head", "title",
-    "form", "button", "select", "textarea", "datalist", "input", "dialog",
+    "button", "select", "textarea", "datalist", "dialog",  # not form: some sites put the whole page in one
     "iframe", "object", "embed", "canvas", "svg", "math", "audio", "video", "map",
 })  # fmt: skip
 _BLOCKS: Final = frozenset({
     # HTML 15.3 ("flow content" and lists, tables of the suggested rendering): what begins and ends a line.
     "address", "article", "blockquote", "body", "br", "caption", "center", "dd", "details", "dir", "div", "dl", "dt",
-    "fieldset", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr", "legend", "li",
+    "fieldset", "figcaption", "figure", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr", "legend", "li",
     "main", "ol", "p", "search", "section", "summary", "table", "tbody", "tfoot", "thead", "tr", "ul",
 })  # fmt: skip
 _CELLS: Final = frozenset({"td", "th"})
 _PREFORMATTED: Final = frozenset({"pre", "listing", "plaintext", "xmp"})
 _NO_TEXT: Final = re.compile("[\ud800-\udfff]")
+_MAX_DEPTH: Final = 512  # where browsers stop nesting too
 _TEXT: Final = "-text"  # selectolax's name of a text node
 _BREAK: Final = "\x1e"  # stands for the edge of a block until white space is collapsed; in a page it is a blank too
 _BLANKS: Final = tuple(c for c in map(chr, range(0x3001)) if c.isspace() and c not in {" ", _BREAK})
@@ -58,7 +61,8 @@ def main_text(tree: LexborHTMLParser) -> str:
     body = tree.body
     if body is None:
         return ""
-    return _collapse(extract_plain_text(tree.html or "", main_content=True).replace("\n", _BREAK)) or node_text(body)
+    guess = "" if _is_deep(body) else extract_plain_text(tree.html or "", main_content=True)
+    return _collapse(guess.replace("\n", _BREAK)) or node_text(body)
 
 
 def node_text(node: LexborNode) -> str:
@@ -94,6 +98,25 @@ def one_line(text: str | None) -> str:
     U+0000 counts as white space; lone surrogates, which JSON can spell, become U+FFFD: UTF-8 has none.
     """
     return " ".join(_NO_TEXT.sub("\ufffd", text).replace("\0", " ").split()) if text else ""
+
+
+def title_line(text: str | None) -> str:
+    """Return a title: on one line, and no longer than titles are, whatever a page has in its title element."""
+    return one_line(text)[:MAX_TITLE_CHARACTERS]
+
+
+def _is_deep(node: LexborNode) -> bool:
+    """Say whether elements nest too deep for the heuristic: its time grows with the square of the depth."""
+    open_elements = [node.iter()]
+    while open_elements:
+        child = next(open_elements[-1], None)
+        if child is None:
+            open_elements.pop()
+        elif len(open_elements) == _MAX_DEPTH:
+            return True
+        else:
+            open_elements.append(child.iter())
+    return False
 
 
 def _selectors(tree: LexborHTMLParser) -> tuple[str, ...]:
