@@ -1,0 +1,337 @@
+"""Claims: tasks and links come in, what is new and allowed waits from now on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from pipeline import topics
+from pipeline.config import Frontier
+from pipeline.contracts.codec import Codecs
+from pipeline.delivery.api import Output, SourceRecord
+from pipeline.errors import InputError
+from pipeline.frontier.budget import DomainBudget
+from pipeline.frontier.crawls import CrawlBook, CrawlState
+from pipeline.frontier.lifecycle import Lifecycle
+from pipeline.frontier.policy import CrawlPolicy, Policies
+from pipeline.frontier.records import KEY_BYTES, PACKING, OutRow, SeenRow, Task, UrlState, lane_of, url_row_key
+from pipeline.frontier.seen import REOPENING, SeenTable
+from pipeline.frontier.traps import trap
+from pipeline.web.domains import PSL_VERSION, registrable_domain
+from pipeline.web.partition import partition_for
+from pipeline.web.url import RefusedUrl, canonicalize, url_key
+
+Record = Mapping[str, Any]
+
+LINK_PRIORITY: Final = 3
+MAX_TEXT_BYTES: Final = 255
+"""Longest crawl id and source name."""
+MAX_REDIRECTS: Final = 100
+"""Far more hops than fetch follows."""
+_RAW_TASK: Final = b"t"
+_RAW_LINKS: Final = b"l"
+
+
+class _Found(NamedTuple):
+    """Where and when links were found, and what their crawl allows."""
+
+    crawl: str
+    depth: int
+    found_at_ms: int
+    policy: CrawlPolicy
+    now_ms: int
+
+
+class Claims:
+    """Turns tasks and links into waiting URLs, or into refusals with a reason.
+
+    Args:
+        partition: number of this partition.
+        partitions: partition count.
+        settings: limits.
+        policies: what the crawls allow.
+        crawls: counters.
+        seen: what is known of every URL.
+        life: moves of URLs.
+        domain_budget: pages of domains.
+        codecs: contracts.
+        counters: what is counted for the operator.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        partitions: int,
+        *,
+        settings: Frontier,
+        policies: Policies,
+        crawls: CrawlBook,
+        seen: SeenTable,
+        life: Lifecycle,
+        domain_budget: DomainBudget,
+        codecs: Codecs,
+        counters: Counter[str],
+    ) -> None:
+        self._partition = partition
+        self._partitions = partitions
+        self._settings = settings
+        self._policies = policies
+        self._crawls = crawls
+        self._seen = seen
+        self._life = life
+        self._domain_budget = domain_budget
+        self._decode_task = codecs.decoder(topics.TASKS.subject)
+        self._decode_links = codecs.decoder(topics.LINKS.subject)
+        self._encode_links = codecs.encoder(topics.LINKS.subject)
+        self._counters = counters
+
+    # ---- tasks
+
+    def take_task(self, source: SourceRecord, now_ms: int) -> list[Output]:
+        """Handle a task record; one that belongs to another partition goes on to it in the same topic.
+
+        Args:
+            source: holds a `Task` record.
+            now_ms: now.
+
+        Raises:
+            InputError: `invalid_task` with the field at fault; nothing was changed.
+        """
+        value = source.value or b""
+        record = self._decode_task(value)
+        check_task(record, self._settings.max_url_bytes)
+        url = canonicalize(record["url"], max_bytes=self._settings.max_url_bytes)
+        domain = registrable_domain(url.host)
+        owner = partition_for(domain.encode(), self._partitions)
+        if owner != self._partition:
+            self._counters["tasks_forwarded"] += 1
+            return [Output(source.topic, value, domain.encode(), owner, tuple(source.headers))]
+        state = self._crawls.change(record["crawl"])
+        if record["redirects"]:
+            state.redirects_received += 1
+        else:
+            state.tasks_received += 1
+        policy = self._policies.get(record["crawl"])
+        if policy is None:
+            self._life.hold_record(record["crawl"], bytes((PACKING,)) + _RAW_TASK + value)
+            return []
+        self._wish(record, url.href, domain, policy, now_ms)
+        return []
+
+    def _wish(self, record: Record, href: str, domain: str, policy: CrawlPolicy, now_ms: int) -> None:
+        """Claim a wished URL; a person's wish passes scope and depth, where a redirect leads does not pass scope."""
+        due_ms = max(now_ms, record["not_before_ms"])
+        task = Task(
+            record["crawl"], href, url_key(href), domain, record["priority"], record["depth"], record["source"],
+            record["submitted_at_ms"], due_ms, record["timeout_ms"], tuple(record["redirects"]),
+        )  # fmt: skip
+        key = task.row_key
+        row = self._seen.get(key)
+        anew = record["replay"] or _leads_back(row, href, record["redirects"])
+        if row is not None and row.state is UrlState.PENDING:
+            self._counters["tasks_known"] += 1
+            self._hasten(task, row, due_ms, replay=record["replay"])
+            return
+        if row is not None and row.state is UrlState.DONE and not anew:
+            self._counters["tasks_known"] += 1
+            return
+        if row is not None:
+            task.deliveries = row.deliveries
+        if record["redirects"] and not anew:
+            if row is not None and not _reopens(row, task.depth):
+                return
+            reason = trap(href) or self._out_of_bounds(task.crawl, href, domain, policy)
+            if reason is not None:
+                self._life.refuse(task.crawl, key, task.depth, reason, row)
+                return
+        self._life.claim(task, due_ms, row)
+
+    def _hasten(self, wish: Task, row: SeenRow, due_ms: int, *, replay: bool) -> None:
+        """A URL that is pending is wished again: the more pressing priority, the earlier time, the smaller depth hold.
+
+        A pause after a failed attempt is kept, unless a replay starts the attempts anew.
+        """
+        pending = self._life.task_of(wish.crawl, wish.domain, wish.row_key, row)
+        task = pending.task if isinstance(pending, OutRow) else pending
+        before = replace(task)
+        task.priority = min(task.priority, wish.priority)
+        task.depth = min(task.depth, wish.depth)
+        if replay:
+            task.attempts = 0
+            task.born_ms = wish.born_ms
+        if isinstance(pending, OutRow):
+            if task != before:
+                self._life.rewrite_out(pending, row)
+            return
+        waits_ms = due_ms if row.place is None else row.place.due_ms
+        if replay or task.deliveries == 0:
+            waits_ms = min(waits_ms, due_ms)
+        if task != before or (row.place is not None and waits_ms != row.place.due_ms):
+            self._life.move(task, row, lane_of(task.priority), waits_ms)
+
+    # ---- links
+
+    def take_links(self, source: SourceRecord, now_ms: int) -> list[Output]:
+        """Handle a link record: most of its URLs are known, and one look at memory each is all they cost.
+
+        A URL that can't be used is a counted refusal. One whose domain belongs elsewhere is forwarded.
+
+        Raises:
+            InputError: the record makes no sense as a whole; nothing was changed.
+        """
+        value = source.value or b""
+        batch = self._decode_links(value)
+        _check_crawl(batch["crawl"], "schema_rejected")
+        if batch["depth"] < 0:
+            raise InputError("schema_rejected", f"{batch['depth']} is negative", field="depth")
+        state = self._crawls.change(batch["crawl"])
+        state.links_received += 1
+        policy = self._policies.get(batch["crawl"])
+        if policy is None:
+            self._life.hold_record(batch["crawl"], bytes((PACKING,)) + _RAW_LINKS + value)
+            return []
+        return self._links(batch, state, policy, now_ms)
+
+    def _links(self, batch: Record, state: CrawlState, policy: CrawlPolicy, now_ms: int) -> list[Output]:
+        found = _Found(batch["crawl"], batch["depth"], batch["found_at_ms"], policy, now_ms)
+        prefix, depth, known_from = url_row_key(found.crawl, b""), found.depth, self._seen.known_from
+        fresh: dict[bytes, str] = {}
+        for url in batch["urls"]:
+            key = prefix + url_key(url)
+            nothing_new_from = known_from(key)
+            if nothing_new_from is None or depth < nothing_new_from:
+                fresh[key] = url
+        if not fresh:
+            return []
+        foreign: dict[int, list[str]] = {}
+        for (key, url), looked_up in zip(fresh.items(), self._seen.look_up(list(fresh)), strict=True):
+            # Another spelling earlier in the record may have claimed it meanwhile.
+            row = self._seen.get(key) if looked_up is None and known_from(key) is not None else looked_up
+            if row is not None and row.state is UrlState.PENDING:
+                self._found_again(found, key, url, row)
+            elif row is not None and not _reopens(row, depth):
+                self._seen.found_at(key, depth)
+            else:
+                owner = self._link(found, key, url, row)
+                if owner is not None:
+                    foreign.setdefault(owner, []).append(url)
+        return [self._forward(batch, state, owner, urls) for owner, urls in foreign.items()]
+
+    def _link(self, found: _Found, key: bytes, url: str, row: SeenRow | None) -> int | None:
+        """Claim or refuse a URL that is new, or may be reopened. Return its owner where that is another partition."""
+        try:
+            canonical = canonicalize(url, max_bytes=self._settings.max_url_bytes)
+        except RefusedUrl as refused:
+            self._life.refuse(found.crawl, key, found.depth, refused.refusal, row)
+            return None
+        domain = registrable_domain(canonical.host)
+        owner = partition_for(domain.encode(), self._partitions)
+        if owner != self._partition:
+            self._counters["links_forwarded"] += 1
+            return owner
+        href = canonical.href
+        if href != url:  # whoever sent it has other rules of canonical form
+            key = url_row_key(found.crawl, url_key(href))
+            row = self._seen.get(key)
+            if row is not None and not _reopens(row, found.depth):
+                return None
+        reason = trap(href)
+        if reason is None and found.policy.max_depth is not None and found.depth > found.policy.max_depth:
+            reason = "depth"
+        if reason is None:
+            reason = self._out_of_bounds(found.crawl, href, domain, found.policy)
+        if reason is not None:
+            self._life.refuse(found.crawl, key, found.depth, reason, row)
+            return None
+        task = Task(
+            found.crawl, href, key[-KEY_BYTES:], domain, LINK_PRIORITY, found.depth, "", found.found_at_ms,
+            found.now_ms, deliveries=row.deliveries if row is not None else 0,
+        )  # fmt: skip
+        self._life.claim(task, found.now_ms, row)
+        return None
+
+    def _found_again(self, found: _Found, key: bytes, url: str, row: SeenRow) -> None:
+        """A pending URL is found nearer to a start point: its own links are nearer too."""
+        if found.depth >= row.depth:
+            return
+        pending = self._life.task_of(found.crawl, registrable_domain(canonicalize(url).host), key, row)
+        if isinstance(pending, OutRow):
+            pending.task.depth = found.depth
+            self._life.rewrite_out(pending, row)
+        elif row.place is not None:
+            pending.depth = found.depth
+            self._life.move(pending, row, row.place.lane, row.place.due_ms)
+
+    def _forward(self, batch: Record, state: CrawlState, owner: int, urls: list[str]) -> Output:
+        """Send URLs on to their owner; the list of public suffixes was another where they were dealt."""
+        state.announce(owner)
+        value = self._encode_links({**batch, "psl_version": PSL_VERSION, "urls": urls})
+        return Output(topics.LINKS.name, value, partition=owner)
+
+    # ---- both
+
+    def take_held(self, crawl: str, raw: bytes, policy: CrawlPolicy, now_ms: int) -> list[Output]:
+        """Handle a record that waited for its crawl's definition, which is known now."""
+        kind, value = raw[1:2], raw[2:]
+        if kind == _RAW_LINKS:
+            return self._links(self._decode_links(value), self._crawls.change(crawl), policy, now_ms)
+        record = self._decode_task(value)
+        url = canonicalize(record["url"], max_bytes=self._settings.max_url_bytes)
+        self._wish(record, url.href, registrable_domain(url.host), policy, now_ms)
+        return []
+
+    def _out_of_bounds(self, crawl: str, href: str, domain: str, policy: CrawlPolicy) -> str | None:
+        """Return why a URL is refused: by scope, or by a domain budget that is spent for good."""
+        if not policy.in_scope(href):
+            return "scope"
+        limit = policy.max_pages_per_domain
+        if limit is not None and self._domain_budget.get(crawl, domain).brought >= limit:
+            return "domain_budget"
+        return None
+
+
+def check_task(record: Record, max_url_bytes: int) -> None:
+    """Check what the schema can't; the URL itself is checked where it is made canonical.
+
+    Args:
+        record: a `Task` record.
+        max_url_bytes: longest URL of a hop.
+
+    Raises:
+        InputError: `invalid_task`, with the field at fault.
+    """
+    _check_crawl(record["crawl"], "invalid_task")
+    if not 1 <= record["priority"] <= 5:
+        raise InputError("invalid_task", f"{record['priority']} is not between 1 and 5", field="priority")
+    for field in ("depth", "submitted_at_ms", "not_before_ms", "timeout_ms"):
+        if record[field] < 0:
+            raise InputError("invalid_task", f"{record[field]} is negative", field=field)
+    if len(record["source"].encode()) > MAX_TEXT_BYTES:
+        raise InputError("invalid_task", f"longer than {MAX_TEXT_BYTES} bytes", field="source")
+    if len(record["redirects"]) > MAX_REDIRECTS:
+        raise InputError("invalid_task", f"more than {MAX_REDIRECTS} hops", field="redirects")
+    if any(len(hop.encode()) > max_url_bytes for hop in record["redirects"]):
+        raise InputError("invalid_task", f"a hop is longer than {max_url_bytes} bytes", field="redirects")
+
+
+def _check_crawl(crawl: str, reason: str) -> None:
+    if not crawl:
+        raise InputError(reason, "is empty", field="crawl")
+    if len(crawl.encode()) > MAX_TEXT_BYTES or "\0" in crawl:
+        raise InputError(reason, f"longer than {MAX_TEXT_BYTES} bytes, or holds a zero byte", field="crawl")
+
+
+def _reopens(row: SeenRow, depth: int) -> bool:
+    """Return whether a refusal is judged again for a URL found at `depth`."""
+    return row.state is UrlState.REFUSED and row.reason in REOPENING and depth < row.depth
+
+
+def _leads_back(row: SeenRow | None, href: str, redirects: Sequence[str]) -> bool:
+    """Return whether a redirect leads back to a URL of its own chain, for the first time.
+
+    A gate sets a cookie on the way and sends back to the page; that URL has ended as redirected, it has brought nothing
+    yet. It is followed once more, and no oftener: what then is still a loop is one.
+    """
+    return row is not None and row.state is UrlState.DONE and row.outcome == "REDIRECTED" and redirects.count(href) == 1

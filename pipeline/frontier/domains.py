@@ -1,0 +1,97 @@
+"""Domain book: the pace of each domain, how many of its tasks are out, and when the next may go."""
+
+from __future__ import annotations
+
+import math
+
+from pipeline.config import Frontier, Politeness
+from pipeline.delivery.api import StateView
+from pipeline.frontier import politeness
+from pipeline.frontier.policy import CrawlPolicy, Policies
+from pipeline.frontier.records import DOMAINS, Pace, pack_pace, unpack_pace
+
+
+class Domain:
+    """A domain while something of it waits or is out.
+
+    Args:
+        pace: what is known of its pace.
+
+    Attributes:
+        out: tasks given to fetch and not ended.
+    """
+
+    __slots__ = ("out", "pace")
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.out = 0
+
+
+class DomainBook:
+    """Domains by name, read from the state when they are asked for.
+
+    Args:
+        view: the partition's state.
+        out: tasks out by domain.
+    """
+
+    def __init__(self, view: StateView, out: dict[str, int]) -> None:
+        self._view = view
+        self._domains: dict[str, Domain] = {}
+        for name, count in out.items():
+            self.get(name).out = count
+
+    def get(self, name: str) -> Domain:
+        """Return a domain; one that was never heard of has a fresh pace."""
+        domain = self._domains.get(name)
+        if domain is None:
+            stored = self._view.get(DOMAINS, name.encode())
+            domain = self._domains[name] = Domain(unpack_pace(stored) if stored else Pace())
+        return domain
+
+    def set_pace(self, name: str, pace: Pace) -> None:
+        """Write a domain's pace where it has changed."""
+        domain = self.get(name)
+        if pace != domain.pace:
+            domain.pace = pace
+            self._view.put(DOMAINS, name.encode(), pack_pace(pace))
+
+    def release(self, name: str) -> None:
+        """Forget a domain of which nothing waits; one with tasks out stays."""
+        domain = self._domains.get(name)
+        if domain is not None and domain.out == 0:
+            del self._domains[name]
+
+
+class Slots:
+    """When a domain has a free slot for a task of a crawl.
+
+    Args:
+        domains: pace, and what is out.
+        policies: what the crawls want.
+        granted: what every site is granted.
+        settings: window.
+    """
+
+    def __init__(self, domains: DomainBook, policies: Policies, granted: Politeness, settings: Frontier) -> None:
+        self._domains = domains
+        self._policies = policies
+        self._delay_ms = math.ceil(granted.delay_s * 1000 - 1e-6)  # up, but 0.07 s is 70 ms
+        self._window_ms = politeness.milliseconds(settings.window_s)
+        self._window_max = settings.window_max
+
+    def delay_ms(self, domain: str, policy: CrawlPolicy) -> int:
+        """Return the pause between requests to a domain, for a crawl."""
+        return politeness.delay_ms(self._delay_ms, policy.delay_ms, self._domains.get(domain).pace)
+
+    def ready_ms(self, domain: str, due_ms: int, crawl: str) -> int | None:
+        """Return when a task of a crawl that is due at `due_ms` may go; None while its domain has no free slot."""
+        policy = self._policies.get(crawl)
+        if policy is None:
+            return due_ms  # its turn sets it aside: the tasks of other crawls must not wait behind it
+        state = self._domains.get(domain)
+        delay_ms = politeness.delay_ms(self._delay_ms, policy.delay_ms, state.pace)
+        if state.out >= politeness.window(delay_ms, self._window_ms, self._window_max):
+            return None
+        return max(due_ms, politeness.allowed_ms(state.pace, delay_ms))

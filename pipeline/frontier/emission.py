@@ -1,0 +1,140 @@
+"""Emission: tasks whose time has come, whose domain has a slot and whose budget has a page go to a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from pipeline import topics
+from pipeline.delivery.api import Output
+from pipeline.frontier.budget import DomainBudget
+from pipeline.frontier.crawls import CrawlBook
+from pipeline.frontier.domains import DomainBook, Slots
+from pipeline.frontier.lifecycle import Lifecycle
+from pipeline.frontier.policy import CrawlPolicy, Policies
+from pipeline.frontier.records import Lane, OutRow, PlaceKind
+from pipeline.frontier.waiting import Turn, WaitingQueue
+
+LANE_TOPICS: Final = {
+    Lane.URGENT: topics.LANE_URGENT.name,
+    Lane.NORMAL: topics.LANE_NORMAL.name,
+    Lane.BULK: topics.LANE_BULK.name,
+}
+
+
+class Emission:
+    """Gives tasks out, domain after domain.
+
+    Args:
+        partition: number of this partition.
+        waiting: tasks that wait.
+        domains: pace, and what is out.
+        slots: when a domain has a free slot.
+        crawls: counters, with the pages granted.
+        policies: what the crawls allow.
+        domain_budget: pages of domains.
+        life: moves of URLs.
+        encode: encoder of `FrontierTask` records.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        *,
+        waiting: WaitingQueue,
+        domains: DomainBook,
+        slots: Slots,
+        crawls: CrawlBook,
+        policies: Policies,
+        domain_budget: DomainBudget,
+        life: Lifecycle,
+        encode: Callable[[Mapping[str, Any]], bytes],
+    ) -> None:
+        self._partition = partition
+        self._waiting = waiting
+        self._domains = domains
+        self._slots = slots
+        self._crawls = crawls
+        self._policies = policies
+        self._domain_budget = domain_budget
+        self._life = life
+        self._encode = encode
+
+    def run(self, turns: int, now_ms: int) -> Iterator[Output]:
+        """Give out what may go, one task a turn, domains in the order in which they became ready."""
+        for _ in range(turns):
+            domain = self._waiting.pop_ready(now_ms)
+            if domain is None:
+                return
+            turn = self._waiting.choose(domain, now_ms)
+            if turn is not None:
+                yield from self._take_turn(domain, turn, now_ms)
+            self._waiting.touch(domain)
+            self.release(domain)
+
+    def again(self, out: OutRow, now_ms: int) -> Iterator[Output]:
+        """Give out a task anew whose lane record is lost; its slot and its charges stay."""
+        policy = self._policies.get(out.task.crawl)
+        if policy is None:
+            return
+        out.task.deliveries += 1
+        out.emitted_ms = now_ms
+        self._life.give_out_again(out)
+        yield self._lane_record(out, policy, now_ms)
+
+    def release(self, domain: str) -> None:
+        """Forget a domain of which nothing waits any more."""
+        if domain not in self._waiting:
+            self._domains.release(domain)
+
+    def _take_turn(self, domain: str, turn: Turn, now_ms: int) -> Iterator[Output]:
+        """Let a task go, or set it aside where a budget or a definition is missing."""
+        task = self._waiting.read(domain, turn.place)
+        policy = self._policies.get(task.crawl)
+        if policy is None:
+            self._life.hold(task, turn.place, PlaceKind.HELD_UNKNOWN)
+            return
+        limit = policy.max_pages_per_domain
+        if limit is not None:
+            pages = self._domain_budget.get(task.crawl, domain)
+            if pages.brought >= limit:
+                self._life.refuse_waiting(task, turn.place, "domain_budget")
+                return
+            if pages.charged >= limit:
+                self._life.hold(task, turn.place, PlaceKind.HELD_DOMAIN)
+                return
+        if policy.max_pages is not None:
+            state = self._crawls.change(task.crawl)
+            if state.grant == 0:
+                self._life.hold(task, turn.place, PlaceKind.HELD_BUDGET)
+                return
+            state.grant -= 1
+            state.granted_ms = now_ms
+        if limit is not None:
+            self._domain_budget.charge(task.crawl, domain)
+        task.deliveries += 1
+        out = OutRow(task, now_ms, turn.lane, policy.max_pages is not None, limit is not None)
+        self._life.give_out(out, turn.place)
+        yield self._lane_record(out, policy, turn.allowed_ms)
+
+    def _lane_record(self, out: OutRow, policy: CrawlPolicy, not_before_ms: int) -> Output:
+        task = out.task
+        record = {
+            "crawl": task.crawl,
+            "url": task.url,
+            "url_key": task.key,
+            "delivery": task.deliveries,
+            "attempt": task.attempts,
+            "priority": task.priority,
+            "depth": task.depth,
+            "source": task.source,
+            "submitted_at_ms": task.submitted_at_ms,
+            "emitted_at_ms": out.emitted_ms,
+            "not_before_ms": not_before_ms,
+            "delay_ms": self._slots.delay_ms(task.domain, policy),
+            "timeout_ms": task.timeout_ms,
+            "redirects": list(task.redirects),
+            "etag": None,
+            "last_modified": None,
+        }
+        return Output(LANE_TOPICS[out.lane], self._encode(record), task.domain.encode(), self._partition)

@@ -1,0 +1,68 @@
+"""When a crawl has ended: nothing waits or is out anywhere, and every record sent has arrived. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+_COUNTS: Final = (
+    "waiting", "parked", "out", "tasks_received", "redirects_received", "redirects_sent",
+    "pages_fetched", "pages_parsed", "links_received", "done",
+)  # fmt: skip
+
+
+class CrawlEnd:
+    """Follows the `Progress` records of one crawl until it has ended.
+
+    A single look can be deceived: the partitions report at different times, and what one has sent another may not have
+    counted yet. Two looks that find the same counts in balance can't (Mattern's four counters): whatever moved in
+    between would have changed them. So look again only after every change has had time to be reported: the report
+    interval of a second and a commit, 1.5 s.
+
+    Args:
+        partitions: partition count of the topics.
+        max_pages: the crawl's page budget, None for none. Tasks held by a budget end the crawl only once it is spent:
+            as long as it isn't, a grant for them is on its way.
+    """
+
+    def __init__(self, partitions: int, max_pages: int | None = None) -> None:
+        self._partitions = partitions
+        self._max_pages = max_pages
+        self._balanced: tuple[tuple[int, ...], ...] | None = None
+        """The counts of the last look, where they were in balance."""
+
+    def observe(self, rows: Iterable[Mapping[str, Any]], tasks_submitted: int) -> bool:
+        """Look at the newest progress of every partition. Return whether this and the last look found the end.
+
+        Args:
+            rows: `Progress` records of the crawl, the newest of each partition; a partition that has reported nothing
+                counts as empty.
+            tasks_submitted: tasks written for the crawl in all its life; more may have been received, where others
+                submit too or a dead letter is replayed.
+        """
+        newest = {row["partition"]: row for row in rows}
+        counts = tuple(
+            (partition, *(row[name] for name in _COUNTS), *row["links_sent"])
+            for partition, row in sorted(newest.items())
+        )
+        balanced = counts if self._in_balance(newest, tasks_submitted) else None
+        ended = balanced is not None and balanced == self._balanced
+        self._balanced = balanced
+        return ended
+
+    def _in_balance(self, newest: Mapping[int, Mapping[str, Any]], tasks_submitted: int) -> bool:
+        total = {name: sum(row[name] for row in newest.values()) for name in _COUNTS}
+        if any(row["out"] or row["waiting"] > row["parked"] for row in newest.values()):
+            return False
+        if total["parked"] and (self._max_pages is None or total["pages_fetched"] < self._max_pages):
+            return False
+        if total["pages_fetched"] != total["pages_parsed"] or total["redirects_sent"] != total["redirects_received"]:
+            return False
+        if total["tasks_received"] < tasks_submitted:
+            return False
+        for partition in range(self._partitions):
+            sent = sum(row["links_sent"][partition] for row in newest.values())
+            row = newest.get(partition)
+            if sent != (row["links_received"] if row is not None else 0):
+                return False
+        return True

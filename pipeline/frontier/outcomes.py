@@ -1,0 +1,109 @@
+"""What an outcome means for its task: it ends, it waits again, or it is dead. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from pipeline.config import Frontier
+from pipeline.frontier.politeness import milliseconds, retry_pause_ms
+from pipeline.frontier.records import Task
+
+RETRIED_STATUS: Final = frozenset({408, 425})
+"""Client errors that time mends (RFC 9110 15.5.9, RFC 8470 5.2)."""
+SUCCESSES: Final = frozenset({"FETCHED", "NOT_MODIFIED", "REDIRECTED"})
+
+
+class Fate(Enum):
+    """What becomes of a task."""
+
+    ENDS = "ends"
+    WAITS = "waits"
+    DIES = "dies"
+    """It ends as failed, and is a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an outcome means.
+
+    Attributes:
+        fate: of the task.
+        due_ms: for a task that waits: when it may go again.
+        attempts: for a task that waits or dies: attempts that failed.
+        failed: for a task that ends: whether it counts as failed.
+        incident: whether the domain is to be asked less.
+        reason: for a task that dies: the dead letter's reason.
+        message: for a task that dies: what happened, for people.
+    """
+
+    fate: Fate
+    due_ms: int = 0
+    attempts: int = 0
+    failed: bool = False
+    incident: bool = False
+    reason: str = ""
+    message: str = ""
+
+
+def judge(task: Task, outcome: Mapping[str, Any], settings: Frontier, now_ms: int) -> Verdict:
+    """Return what an outcome means for the task that it ends.
+
+    Args:
+        task: as it was given out.
+        outcome: a `FetchOutcome` record.
+        settings: pauses and bounds.
+        now_ms: now.
+
+    | outcome | meaning |
+    |---|---|
+    | FETCHED, NOT_MODIFIED, REDIRECTED | ends |
+    | RATE_LIMITED, or status 429, or a retried failure with Retry-After | waits, the domain is held |
+    | DEFERRED | waits until its time |
+    | NETWORK_ERROR, ROBOTS_UNREACHABLE, HTTP_ERROR with 5xx, 408, 425 | an attempt is spent; waits, or dies at last |
+    | any other | ends as failed |
+
+    A task that would wait, but is older than `max_age_s`, dies.
+    """
+    if outcome["outcome"] in SUCCESSES:
+        return Verdict(Fate.ENDS)
+    if outcome["outcome"] == "DEFERRED":
+        return _wait(task, settings, now_ms, max(now_ms, outcome["not_before_ms"]))
+    retried = _is_retried(outcome)
+    if _is_overload(outcome) or (retried and outcome["retry_after_ms"] is not None):
+        return _wait(task, settings, now_ms, now_ms, incident=True)
+    if not retried:
+        return Verdict(Fate.ENDS, failed=True)
+    failures = task.attempts + 1
+    if failures >= settings.max_attempts:
+        last = " ".join(f"{outcome['outcome']} {outcome['status'] or ''} {outcome['reason']}".split())
+        message = f"{failures} attempts failed, the last with {last}"
+        return Verdict(Fate.DIES, attempts=failures, failed=True, reason="retries_exhausted", message=message)
+    pause_ms = retry_pause_ms(settings.retry_pauses_s, failures)
+    # Past the list of pauses it is no noise any more: the domain as a whole backs off.
+    return _wait(task, settings, now_ms, now_ms + (pause_ms or 0), attempts=failures, incident=pause_ms is None)
+
+
+def _is_overload(outcome: Mapping[str, Any]) -> bool:
+    kind: str = outcome["outcome"]
+    return kind == "RATE_LIMITED" or (kind == "HTTP_ERROR" and outcome["status"] == 429)
+
+
+def _is_retried(outcome: Mapping[str, Any]) -> bool:
+    status: int = outcome["status"] or 0
+    if outcome["outcome"] == "HTTP_ERROR":
+        return status >= 500 or status in RETRIED_STATUS
+    return outcome["outcome"] in {"NETWORK_ERROR", "ROBOTS_UNREACHABLE"}
+
+
+def _wait(
+    task: Task, settings: Frontier, now_ms: int, due_ms: int, *, attempts: int | None = None, incident: bool = False
+) -> Verdict:
+    spent = task.attempts if attempts is None else attempts
+    age_ms = now_ms - task.born_ms
+    if age_ms > milliseconds(settings.max_age_s):
+        message = f"not fetched within {age_ms // 1000} s"
+        return Verdict(Fate.DIES, attempts=spent, failed=True, incident=incident, reason="deadline", message=message)
+    return Verdict(Fate.WAITS, due_ms, spent, incident=incident)

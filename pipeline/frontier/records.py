@@ -1,0 +1,433 @@
+"""How the rows of the frontier's state are packed; the first byte of each is the version of the packing.
+
+Tables (one letter, as `StateView` takes them):
+
+| table | key | value |
+|---|---|---|
+| `SEEN` | crawl, 0, URL key | `SeenRow` |
+| `WAITING` | domain, 0, lane, due (ms), sequence | `Task` |
+| `HELD` | kind, crawl, 0, [domain, 0,] lane, due (ms), sequence | `Task`, or a raw record of an unknown crawl |
+| `OUT` | crawl, 0, URL key | `OutRow` |
+| `DOMAINS` | domain | `Pace` |
+| `CRAWLS` | crawl, 0, part | counters, see `pipeline.frontier.crawls` |
+| `GIVEN` | crawl | `GivenRow`, only in the partition that keeps the crawl's budget |
+| `PAGES` | crawl, 0, domain | `PagesRow`, only where a domain budget is set |
+| `META` | name | the sequence |
+
+Numbers in keys are big-endian, so that the order of keys is the order of lanes and times. Neither crawls nor domains
+contain the byte 0 that ends them.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from pipeline.errors import BugError
+
+SEEN: Final = "s"
+WAITING: Final = "w"
+HELD: Final = "h"
+OUT: Final = "o"
+DOMAINS: Final = "d"
+CRAWLS: Final = "c"
+GIVEN: Final = "g"
+PAGES: Final = "p"
+META: Final = "m"
+TABLES: Final = (SEEN, WAITING, HELD, OUT, DOMAINS, CRAWLS, GIVEN, PAGES, META)
+"""All tables of the frontier, for whoever opens the store."""
+
+PACKING: Final = 1
+SEPARATOR: Final = b"\0"
+KEY_BYTES: Final = 16
+
+
+class Lane(IntEnum):
+    """Lanes, the most pressing first; the number is part of keys."""
+
+    URGENT = 0
+    NORMAL = 1
+    BULK = 2
+
+
+def lane_of(priority: int) -> Lane:
+    """Return the lane of a priority: 1 urgent, 2 and 3 normal, 4 and 5 bulk."""
+    if priority <= 1:
+        return Lane.URGENT
+    return Lane.NORMAL if priority <= 3 else Lane.BULK
+
+
+class UrlState(IntEnum):
+    """What has become of a URL; the number is part of rows."""
+
+    PENDING = 1
+    """Waiting, held or out: the other tables say which."""
+    DONE = 2
+    REFUSED = 3
+
+
+class PlaceKind(IntEnum):
+    """Where a task that is not out stands; the number is part of keys and rows."""
+
+    WAITING = 0
+    HELD_BUDGET = 1
+    """The crawl's page budget: no page is granted to this partition."""
+    HELD_DOMAIN = 2
+    """The domain's page budget: its last pages are out."""
+    HELD_UNKNOWN = 3
+    """Nobody has told the crawl's definition."""
+    RAW_UNKNOWN = 4
+    """A record of an unknown crawl, as it came."""
+
+
+class Place(NamedTuple):
+    """Where a task that is not out stands.
+
+    Attributes:
+        kind: table and reason.
+        lane: its lane.
+        due_ms: when it may go, milliseconds since the epoch.
+        sequence: order among tasks due together.
+    """
+
+    kind: PlaceKind
+    lane: Lane
+    due_ms: int
+    sequence: int
+
+
+_PLACE = struct.Struct(">BQQ")
+PLACE_BYTES: Final = _PLACE.size
+
+
+def place_key(place: Place) -> bytes:
+    """Return the end of a row's key: lane, due time, sequence."""
+    return _PLACE.pack(place.lane, place.due_ms, place.sequence)
+
+
+def place_from_key(kind: PlaceKind, end: bytes) -> Place:
+    """Inverse of `place_key`; `end` may be a whole key."""
+    lane, due_ms, sequence = _PLACE.unpack(end[-PLACE_BYTES:])
+    return Place(kind, Lane(lane), due_ms, sequence)
+
+
+def url_row_key(crawl: str, url_key: bytes) -> bytes:
+    """Return the key of a URL's rows in `SEEN` and `OUT`."""
+    return crawl.encode() + SEPARATOR + url_key
+
+
+def crawl_domain_key(crawl: str, domain: str) -> bytes:
+    """Return the key of what is counted for one domain in one crawl."""
+    return crawl.encode() + SEPARATOR + domain.encode()
+
+
+@dataclass(slots=True)
+class Task:
+    """A wish to fetch one URL, claimed by this partition.
+
+    Attributes:
+        crawl: id of its crawl.
+        url: canonical.
+        key: 16-byte key of the URL.
+        domain: registrable domain.
+        priority: 1 to 5.
+        depth: links followed from a start point.
+        source: name of the source package or sender.
+        submitted_at_ms: when it was wished, or its link found.
+        born_ms: when it was claimed, or may first be fetched: its age counts from here.
+        timeout_ms: total time allowed for a fetch; 0 for the configured one.
+        redirects: canonical URLs that led here, the oldest first.
+        attempts: attempts that failed.
+        deliveries: emissions so far.
+    """
+
+    crawl: str
+    url: str
+    key: bytes
+    domain: str
+    priority: int
+    depth: int
+    source: str
+    submitted_at_ms: int
+    born_ms: int
+    timeout_ms: int = 0
+    redirects: tuple[str, ...] = ()
+    attempts: int = 0
+    deliveries: int = 0
+
+    @property
+    def row_key(self) -> bytes:
+        """Key of its rows in `SEEN` and `OUT`."""
+        return url_row_key(self.crawl, self.key)
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of its priority."""
+        return lane_of(self.priority)
+
+
+# version, priority, depth, submitted, born, timeout, attempts, deliveries, then lengths of crawl, domain, URL, source,
+# number of redirects, URL key; the texts follow in that order.
+_TASK = struct.Struct(">BBIQQIIIHHIHH16s")
+_LENGTH = struct.Struct(">I")
+
+
+def pack_task(task: Task) -> bytes:
+    """Pack a task; the crawl comes first among its texts, so that `crawl_of_task` is cheap."""
+    crawl, domain, url, source = task.crawl.encode(), task.domain.encode(), task.url.encode(), task.source.encode()
+    head = _TASK.pack(
+        PACKING,
+        task.priority,
+        task.depth,
+        task.submitted_at_ms,
+        task.born_ms,
+        task.timeout_ms,
+        task.attempts,
+        task.deliveries,
+        len(crawl),
+        len(domain),
+        len(url),
+        len(source),
+        len(task.redirects),
+        task.key,
+    )
+    row = head + crawl + domain + url + source
+    if task.redirects:
+        hops = [hop.encode() for hop in task.redirects]
+        row += b"".join(_LENGTH.pack(len(hop)) + hop for hop in hops)
+    return row
+
+
+def unpack_task(row: bytes) -> Task:
+    """Inverse of `pack_task`."""
+    _check(row)
+    (
+        _, priority, depth, submitted, born, timeout, attempts, deliveries,
+        crawl_bytes, domain_bytes, url_bytes, source_bytes, hops, key,
+    ) = _TASK.unpack_from(row)  # fmt: skip
+    at = _TASK.size
+    crawl = row[at : (at := at + crawl_bytes)].decode()
+    domain = row[at : (at := at + domain_bytes)].decode()
+    url = row[at : (at := at + url_bytes)].decode()
+    source = row[at : (at := at + source_bytes)].decode()
+    redirects = []
+    for _ in range(hops):
+        (length,) = _LENGTH.unpack_from(row, at)
+        at += _LENGTH.size
+        redirects.append(row[at : (at := at + length)].decode())
+    return Task(
+        crawl, url, key, domain, priority, depth, source, submitted, born, timeout, tuple(redirects),
+        attempts, deliveries,
+    )  # fmt: skip
+
+
+def crawl_of_task(row: bytes) -> str:
+    """Return the crawl of a packed task without unpacking the rest."""
+    _check(row)
+    length: int = _TASK.unpack_from(row)[8]
+    return row[_TASK.size : _TASK.size + length].decode()
+
+
+@dataclass(slots=True)
+class SeenRow:
+    """What is known of a URL in a crawl.
+
+    Attributes:
+        state: pending, done or refused.
+        depth: smallest depth it was found at, as far as that mattered.
+        deliveries: emissions when it was last done; a later one counts on from here.
+        place: where its task stands when pending and not out.
+        outcome: for done: the outcome's name.
+        status: for done: the HTTP status, 0 for none.
+        reason: for done: the outcome's reason; for refused: why.
+    """
+
+    state: UrlState
+    depth: int
+    deliveries: int = 0
+    place: Place | None = None
+    outcome: str = ""
+    status: int = 0
+    reason: str = ""
+
+
+_SEEN = struct.Struct(">BBII")
+_SEEN_PLACE = struct.Struct(">BBQQ")
+_SEEN_DONE = struct.Struct(">HB")
+_MAX_SHORT_BYTES = 255
+
+
+def pack_seen(row: SeenRow) -> bytes:
+    """Pack a row of the seen table."""
+    head = _SEEN.pack(PACKING, row.state, row.depth, row.deliveries)
+    if row.state is UrlState.PENDING:
+        if row.place is None:
+            raise BugError("a pending URL has a place")
+        return head + _SEEN_PLACE.pack(*row.place)
+    if row.state is UrlState.DONE:
+        outcome = row.outcome.encode()
+        return head + _SEEN_DONE.pack(row.status, len(outcome)) + outcome + row.reason.encode()
+    return head + row.reason.encode()
+
+
+def unpack_seen(packed: bytes) -> SeenRow:
+    """Inverse of `pack_seen`."""
+    _check(packed)
+    _, state, depth, deliveries = _SEEN.unpack_from(packed)
+    at = _SEEN.size
+    if state == UrlState.PENDING:
+        kind, lane, due_ms, sequence = _SEEN_PLACE.unpack_from(packed, at)
+        return SeenRow(UrlState.PENDING, depth, deliveries, Place(PlaceKind(kind), Lane(lane), due_ms, sequence))
+    if state == UrlState.DONE:
+        status, outcome_bytes = _SEEN_DONE.unpack_from(packed, at)
+        at += _SEEN_DONE.size
+        outcome = packed[at : at + outcome_bytes].decode()
+        reason = packed[at + outcome_bytes :].decode()
+        return SeenRow(UrlState.DONE, depth, deliveries, outcome=outcome, status=status, reason=reason)
+    return SeenRow(UrlState.REFUSED, depth, deliveries, reason=packed[at:].decode())
+
+
+@dataclass(slots=True)
+class OutRow:
+    """A task that was given to fetch and has not ended.
+
+    Attributes:
+        task: with the delivery number of the lane record.
+        emitted_ms: when it was given out.
+        lane: the lane topic it went to, which ageing may have moved up.
+        charged_crawl: whether a page of the crawl's budget was taken for it.
+        charged_domain: whether a page of the domain's budget was taken for it.
+    """
+
+    task: Task
+    emitted_ms: int
+    lane: Lane
+    charged_crawl: bool
+    charged_domain: bool
+
+
+_OUT = struct.Struct(">BQBB")
+
+
+def pack_out(row: OutRow) -> bytes:
+    """Pack a row of what is out."""
+    charges = row.charged_crawl | row.charged_domain << 1
+    return _OUT.pack(PACKING, row.emitted_ms, row.lane, charges) + pack_task(row.task)
+
+
+def unpack_out(packed: bytes) -> OutRow:
+    """Inverse of `pack_out`."""
+    _check(packed)
+    _, emitted_ms, lane, charges = _OUT.unpack_from(packed)
+    return OutRow(unpack_task(packed[_OUT.size :]), emitted_ms, Lane(lane), bool(charges & 1), bool(charges & 2))
+
+
+class Pace(NamedTuple):
+    """What is known of a domain's pace; see `pipeline.frontier.politeness` for how it changes.
+
+    Attributes:
+        last_end_ms: end of the last request, milliseconds since the epoch; 0 for none.
+        hold_until_ms: no request before (backoff, Retry-After).
+        backoff_level: incidents since the last good answer.
+        backoff_began_ms: when the last incident was noted.
+        crawl_delays_ms: robots.txt Crawl-delay of each host that has one.
+    """
+
+    last_end_ms: int = 0
+    hold_until_ms: int = 0
+    backoff_level: int = 0
+    backoff_began_ms: int = 0
+    crawl_delays_ms: tuple[tuple[str, int], ...] = ()
+
+
+_PACE = struct.Struct(">BQQIQH")
+_HOST_DELAY = struct.Struct(">QH")
+
+
+def pack_pace(pace: Pace) -> bytes:
+    """Pack a row of the domain book."""
+    head = _PACE.pack(
+        PACKING,
+        pace.last_end_ms,
+        pace.hold_until_ms,
+        pace.backoff_level,
+        pace.backoff_began_ms,
+        len(pace.crawl_delays_ms),
+    )
+    hosts = ((host.encode(), delay_ms) for host, delay_ms in pace.crawl_delays_ms)
+    return head + b"".join(_HOST_DELAY.pack(delay_ms, len(host)) + host for host, delay_ms in hosts)
+
+
+def unpack_pace(packed: bytes) -> Pace:
+    """Inverse of `pack_pace`."""
+    _check(packed)
+    _, last_end_ms, hold_until_ms, level, began_ms, hosts = _PACE.unpack_from(packed)
+    at = _PACE.size
+    delays = []
+    for _ in range(hosts):
+        delay_ms, length = _HOST_DELAY.unpack_from(packed, at)
+        at += _HOST_DELAY.size
+        delays.append((packed[at : (at := at + length)].decode(), delay_ms))
+    return Pace(last_end_ms, hold_until_ms, level, began_ms, tuple(delays))
+
+
+class GivenRow(NamedTuple):
+    """What the keeper of a crawl's budget has given away.
+
+    Attributes:
+        given: pages granted and not given back, all partitions together.
+        pending: asks that wait for pages, the oldest first: (partition, pages).
+    """
+
+    given: int = 0
+    pending: tuple[tuple[int, int], ...] = ()
+
+
+_GIVEN = struct.Struct(">BQH")
+_ASK = struct.Struct(">IQ")
+
+
+def pack_given(row: GivenRow) -> bytes:
+    """Pack a row of the budget's keeper."""
+    return _GIVEN.pack(PACKING, row.given, len(row.pending)) + b"".join(_ASK.pack(*ask) for ask in row.pending)
+
+
+def unpack_given(packed: bytes) -> GivenRow:
+    """Inverse of `pack_given`."""
+    _check(packed)
+    _, given, _ = _GIVEN.unpack_from(packed)
+    return GivenRow(given, tuple((partition, pages) for partition, pages in _ASK.iter_unpack(packed[_GIVEN.size :])))
+
+
+class PagesRow(NamedTuple):
+    """A domain's share of a crawl, where it has a budget.
+
+    Attributes:
+        charged: tasks out and pages brought.
+        brought: pages brought.
+    """
+
+    charged: int = 0
+    brought: int = 0
+
+
+_PAGES = struct.Struct(">BQQ")
+
+
+def pack_pages(row: PagesRow) -> bytes:
+    """Pack a row of a domain's budget."""
+    return _PAGES.pack(PACKING, *row)
+
+
+def unpack_pages(packed: bytes) -> PagesRow:
+    """Inverse of `pack_pages`."""
+    _check(packed)
+    _, charged, brought = _PAGES.unpack(packed)
+    return PagesRow(charged, brought)
+
+
+def _check(row: bytes) -> None:
+    if row[0] != PACKING:
+        raise BugError(f"a row of packing {row[0]}; this version knows {PACKING}")

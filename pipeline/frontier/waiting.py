@@ -1,0 +1,260 @@
+"""Waiting queue: tasks by domain, lane and time, in the state; in memory only the head of each lane of each domain.
+
+A step costs a look-up and a move in the heap of domains, however many tasks wait: a domain with a million URLs takes
+the same memory as one with a single URL.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pipeline.delivery.api import StateView
+from pipeline.errors import BugError
+from pipeline.frontier.records import (
+    META,
+    PLACE_BYTES,
+    SEPARATOR,
+    WAITING,
+    Lane,
+    Place,
+    PlaceKind,
+    Task,
+    crawl_of_task,
+    pack_task,
+    place_from_key,
+    place_key,
+    unpack_task,
+)
+
+AGEING_TURNS: Final = 8
+"""A lane with a task that could go gets at least every eighth turn of its domain, whatever stands in better lanes."""
+SEQUENCE_BLOCK: Final = 1_024
+"""Sequence numbers reserved by one write."""
+_SEQUENCE_KEY: Final = b"sequence"
+
+
+class Head(NamedTuple):
+    """The first task of a lane of a domain.
+
+    Attributes:
+        due_ms: when it may go.
+        sequence: order among tasks due together.
+        crawl: its crawl, on which its delay depends.
+    """
+
+    due_ms: int
+    sequence: int
+    crawl: str
+
+
+class Turn(NamedTuple):
+    """Whose turn it is in a domain.
+
+    Attributes:
+        place: of the task.
+        lane: the lane it goes out on: its own, or one better for a bulk task whose turn came by age.
+        allowed_ms: since when it could have gone.
+    """
+
+    place: Place
+    lane: Lane
+    allowed_ms: int
+
+
+class Sequence:
+    """Numbers that rise over the life of a partition; some are skipped when it is opened anew.
+
+    Args:
+        view: the partition's state.
+    """
+
+    def __init__(self, view: StateView) -> None:
+        self._view = view
+        stored = view.get(META, _SEQUENCE_KEY)
+        self._next = self._reserved = int.from_bytes(stored, "big") if stored else 0
+
+    def next(self) -> int:
+        """Return the next number."""
+        if self._next == self._reserved:
+            self._reserved += SEQUENCE_BLOCK
+            self._view.put(META, _SEQUENCE_KEY, self._reserved.to_bytes(8, "big"))
+        self._next += 1
+        return self._next - 1
+
+
+class _Waiting:
+    """What memory holds of a domain with waiting tasks."""
+
+    __slots__ = ("entry", "heads", "passed_over", "served_ms")
+
+    def __init__(self) -> None:
+        self.heads: list[Head | None] = [None] * len(Lane)
+        self.passed_over = [0] * len(Lane)
+        """Turns that went to better lanes since this one had its last, while it could have gone."""
+        self.served_ms = 0
+        self.entry: tuple[int, int] | None = None
+        """The domain's valid entry of the heap: (time, turn)."""
+
+
+class WaitingQueue:
+    """Tasks that wait for their time or their domain.
+
+    Args:
+        view: the partition's state.
+        ready_ms: when a task of (domain, due time, crawl) may go, None while the domain has no free slot.
+    """
+
+    def __init__(self, view: StateView, ready_ms: Callable[[str, int, str], int | None]) -> None:
+        self._view = view
+        self._ready_ms = ready_ms
+        self._domains: dict[str, _Waiting] = {}
+        self._heap: list[tuple[int, int, str]] = []
+        self._turns = 0
+        self._load()
+
+    def __contains__(self, domain: str) -> bool:
+        return domain in self._domains
+
+    def put(self, task: Task, place: Place) -> None:
+        """Write a task at its place, or what has changed in it."""
+        self._view.put(WAITING, _prefix(task.domain) + place_key(place), pack_task(task))
+        waiting = self._domains.get(task.domain)
+        if waiting is None:
+            waiting = self._domains[task.domain] = _Waiting()
+        head = Head(place.due_ms, place.sequence, task.crawl)
+        first = waiting.heads[place.lane]
+        if first is None or head < first:
+            waiting.heads[place.lane] = head
+            self.touch(task.domain)
+
+    def read(self, domain: str, place: Place) -> Task:
+        """Return the task at a place.
+
+        Raises:
+            BugError: there is none.
+        """
+        row = self._view.get(WAITING, _prefix(domain) + place_key(place))
+        if row is None:
+            raise BugError(f"no task of {domain} waits at {place}")
+        return unpack_task(row)
+
+    def remove(self, domain: str, place: Place) -> None:
+        """Take a task away."""
+        prefix, end = _prefix(domain), place_key(place)
+        self._view.delete(WAITING, prefix + end)
+        waiting = self._domains[domain]
+        first = waiting.heads[place.lane]
+        if first is None or (first.due_ms, first.sequence) != (place.due_ms, place.sequence):
+            return
+        # Nothing stands before the head: to start behind it saves the store from stepping over what was deleted there.
+        lane_prefix = prefix + end[:1]
+        following = next(self._view.items(WAITING, lane_prefix, prefix + end + SEPARATOR), None)
+        waiting.heads[place.lane] = None if following is None else _head(*following)
+        self.touch(domain)
+
+    def touch(self, domain: str) -> None:
+        """Reckon anew when a domain's turn is: its heads, its pace or its slots have changed."""
+        waiting = self._domains.get(domain)
+        if waiting is None:
+            return
+        moments = [self._ready_ms(domain, head.due_ms, head.crawl) for head in waiting.heads if head is not None]
+        ready = min((moment for moment in moments if moment is not None), default=None)
+        if ready is None:
+            waiting.entry = None
+            if not moments:
+                del self._domains[domain]
+            return
+        # A domain that had its turn stands behind those that are ready and had none.
+        ready = max(ready, waiting.served_ms)
+        if waiting.entry is None or waiting.entry[0] != ready:
+            self._turns += 1
+            waiting.entry = (ready, self._turns)
+            heapq.heappush(self._heap, (ready, self._turns, domain))
+            self._compact()
+
+    def next_ms(self) -> int | None:
+        """Return when the next domain's turn is, None for never."""
+        self._drop_stale()
+        return self._heap[0][0] if self._heap else None
+
+    def pop_ready(self, now_ms: int) -> str | None:
+        """Return a domain whose turn has come, None where there is none; `touch` puts it back."""
+        self._drop_stale()
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        domain = heapq.heappop(self._heap)[2]
+        waiting = self._domains[domain]
+        waiting.entry = None
+        waiting.served_ms = now_ms
+        return domain
+
+    def choose(self, domain: str, now_ms: int) -> Turn | None:
+        """Return which task of a domain goes next, None where none can.
+
+        The best lane goes first; a lane that was passed over `AGEING_TURNS` - 1 times goes before it, bulk before
+        normal. An aged bulk task goes out on the normal lane, so that it ages in fetch's slots too. The counts are
+        memory alone: opening the partition starts them anew.
+        """
+        waiting = self._domains.get(domain)
+        if waiting is None:
+            return None
+        ready: dict[Lane, int] = {}
+        for lane in Lane:
+            head = waiting.heads[lane]
+            if head is None:
+                continue
+            moment = self._ready_ms(domain, head.due_ms, head.crawl)
+            if moment is not None and moment <= now_ms:
+                ready[lane] = moment
+        if not ready:
+            return None
+        aged = [lane for lane in ready if waiting.passed_over[lane] >= AGEING_TURNS - 1]
+        lane = max(aged) if aged else min(ready)
+        for other in ready:
+            if other > lane:
+                waiting.passed_over[other] += 1
+        waiting.passed_over[lane] = 0
+        head = waiting.heads[lane]
+        if head is None:  # ruled out above
+            return None
+        place = Place(PlaceKind.WAITING, lane, head.due_ms, head.sequence)
+        return Turn(place, Lane.NORMAL if aged and lane is Lane.BULK else lane, ready[lane])
+
+    def _load(self) -> None:
+        """Find the head of each lane of each domain, by leaping from lane to lane."""
+        start = b""
+        while (row := next(self._view.items(WAITING, b"", start), None)) is not None:
+            key, _ = row
+            domain = key[: -PLACE_BYTES - 1].decode()
+            lane = key[-PLACE_BYTES]
+            self._domains.setdefault(domain, _Waiting()).heads[lane] = _head(*row)
+            start = key[:-PLACE_BYTES] + bytes((lane + 1,))
+        for domain in list(self._domains):
+            self.touch(domain)
+
+    def _drop_stale(self) -> None:
+        heap = self._heap
+        while heap:
+            at, turn, domain = heap[0]
+            waiting = self._domains.get(domain)
+            if waiting is not None and waiting.entry == (at, turn):
+                return
+            heapq.heappop(heap)
+
+    def _compact(self) -> None:
+        """Drop entries that were overtaken, once they are most of the heap."""
+        if len(self._heap) <= 64 + 4 * len(self._domains):
+            return
+        self._heap = [(*waiting.entry, domain) for domain, waiting in self._domains.items() if waiting.entry]
+        heapq.heapify(self._heap)
+
+
+def _prefix(domain: str) -> bytes:
+    return domain.encode() + SEPARATOR
+
+
+def _head(key: bytes, row: bytes) -> Head:
+    place = place_from_key(PlaceKind.WAITING, key)
+    return Head(place.due_ms, place.sequence, crawl_of_task(row))

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.frontier.politeness import (
+    LONGEST_BACKOFF_MS,
+    after_outcome,
+    allowed_ms,
+    backoff_pause_ms,
+    delay_ms,
+    milliseconds,
+    retry_pause_ms,
+    window,
+)
+from pipeline.frontier.records import Pace
+
+NOW_MS = 1_700_000_000_000
+
+
+def outcome(**fields):
+    """A good answer, but for `fields`."""
+    record = {
+        "outcome": "FETCHED", "status": 200, "requests": 1, "started_at_ms": NOW_MS, "ended_at_ms": NOW_MS,
+        "retry_after_ms": None, "crawl_delay_ms": None,
+    }  # fmt: skip
+    return {**record, **fields}
+
+
+def after(pace, *, incident=False, now_ms=NOW_MS, host="h.test", **fields):
+    """The pace after an outcome."""
+    return after_outcome(pace, "h.test", host, outcome(**fields), incident=incident, now_ms=now_ms)
+
+
+@given(st.integers(0, 4_000_000_000_000))
+def test_milliseconds_survive_the_way_through_seconds(ms):
+    """A timer set for a time in milliseconds must find it due at that time, or the runner would spin."""
+    assert ms == milliseconds(ms / 1000)
+
+
+def test_milliseconds_are_never_rounded_up():
+    """Nothing may be a millisecond early."""
+    assert 1 == milliseconds(0.0019)
+
+
+@pytest.mark.parametrize(
+    ("configured", "crawl", "hosts", "expected"),
+    [
+        (1_000, None, (), 1_000),
+        (1_000, 5_000, (), 5_000),
+        (1_000, 0, (), 1_000),
+        (1_000, None, (("a", 30_000), ("b", 2_000)), 30_000),
+        (0, None, (), 0),
+    ],
+)
+def test_the_longest_delay_holds(configured, crawl, hosts, expected):
+    """Neither a crawl nor a robots.txt may make us faster than the operator has set."""
+    assert expected == delay_ms(configured, crawl, Pace(crawl_delays_ms=hosts))
+
+
+@pytest.mark.parametrize(
+    ("pause_ms", "expected"), [(0, 256), (1, 256), (10, 200), (500, 4), (1_000, 2), (1_001, 1), (60_000, 1)]
+)
+def test_the_window_is_what_a_domain_can_do_in_two_seconds(pause_ms, expected):
+    """More would pile up in a lane; less than one would stop the domain."""
+    assert expected == window(pause_ms, 2_000, 256)
+
+
+def test_the_next_request_waits_for_pause_and_hold():
+    """The pause runs from the end of the last request; a hold is the site's wish."""
+    assert 0 == allowed_ms(Pace(), 1_000)
+    assert NOW_MS + 1_000 == allowed_ms(Pace(last_end_ms=NOW_MS), 1_000)
+    assert NOW_MS + 9_000 == allowed_ms(Pace(last_end_ms=NOW_MS, hold_until_ms=NOW_MS + 9_000), 1_000)
+
+
+def test_the_pause_runs_from_the_end_of_the_last_request():
+    """Outcomes may come late and out of order; an end in the future is a clock that is ahead."""
+    pace = after(Pace(), ended_at_ms=NOW_MS - 10)
+    assert NOW_MS - 10 == pace.last_end_ms
+    assert NOW_MS - 10 == after(pace, ended_at_ms=NOW_MS - 500).last_end_ms
+    assert NOW_MS == after(pace, ended_at_ms=NOW_MS + 60_000).last_end_ms
+    assert pace == after(pace, requests=0, ended_at_ms=NOW_MS)
+
+
+def test_retry_pauses_come_in_order_and_then_the_domain_backs_off():
+    """One, three, nine seconds for noise; what fails longer is no noise."""
+    assert [1_000, 3_000, 9_000, None] == [retry_pause_ms([1.0, 3.0, 9.0], failures) for failures in (1, 2, 3, 4)]
+
+
+@given(st.text(max_size=10), st.integers(1, 200))
+def test_backoff_doubles_from_a_minute_to_a_day(domain, level):
+    """The same history gives the same times, and jitter never shortens."""
+    pause = backoff_pause_ms(domain, level)
+    base = min(LONGEST_BACKOFF_MS, 60_000 * 2 ** (level - 1))
+    assert base <= pause <= min(LONGEST_BACKOFF_MS, base * 1.25)
+    assert pause == backoff_pause_ms(domain, level)
+
+
+def test_domains_that_broke_down_together_come_back_apart():
+    """Jitter exists so that they do."""
+    assert 50 < len({backoff_pause_ms(f"d{n}.test", 1) for n in range(100)})
+
+
+def test_an_incident_is_one_step_however_many_requests_were_under_way():
+    """Ten requests that hit the same overload must not make the pause a thousand times longer."""
+    first = after(Pace(), incident=True, outcome="RATE_LIMITED", status=429)
+    assert 1 == first.backoff_level
+    assert NOW_MS + 60_000 <= first.hold_until_ms
+    same = after(first, incident=True, status=429, started_at_ms=NOW_MS - 5, now_ms=NOW_MS + 100)
+    assert first == same
+    later = first.hold_until_ms + 1
+    second = after(first, incident=True, status=429, started_at_ms=later, now_ms=later)
+    assert 2 == second.backoff_level
+    assert later + 120_000 <= second.hold_until_ms
+
+
+def test_the_first_wish_of_a_site_is_taken_at_its_word():
+    """Retry-After: 5 means five seconds, not a minute; a site that keeps refusing is left alone for longer."""
+    first = after(Pace(), incident=True, status=429, retry_after_ms=NOW_MS + 5_000)
+    assert NOW_MS + 5_000 == first.hold_until_ms
+    later = NOW_MS + 6_000
+    second = after(first, incident=True, status=429, retry_after_ms=later + 5_000, started_at_ms=later, now_ms=later)
+    assert later + 60_000 <= second.hold_until_ms
+
+
+@given(st.lists(st.tuples(st.booleans(), st.none() | st.integers(0, 10**7), st.integers(0, 10**6)), max_size=20))
+def test_a_wish_is_never_shortened(steps):
+    """Whatever comes after it, a hold only moves forward."""
+    pace, now = Pace(), NOW_MS
+    for incident, wish, passed in steps:
+        now += passed
+        wish_ms = None if wish is None else now + wish
+        following = after(pace, incident=incident, retry_after_ms=wish_ms, started_at_ms=now, now_ms=now)
+        assert following.hold_until_ms >= pace.hold_until_ms
+        assert following.hold_until_ms >= (wish_ms or 0)
+        pace = following
+
+
+def test_a_good_answer_ends_the_series():
+    """The next trouble starts at a minute again; an answer that was under way before proves nothing."""
+    held = after(Pace(), incident=True, status=429)
+    assert 1 == after(held, started_at_ms=NOW_MS - 1, now_ms=NOW_MS + 1).backoff_level
+    assert 1 == after(held, outcome="NETWORK_ERROR", status=None, started_at_ms=NOW_MS + 1).backoff_level
+    assert 0 == after(held, started_at_ms=NOW_MS + 1, now_ms=NOW_MS + 2).backoff_level
+    assert held.hold_until_ms == after(held, started_at_ms=NOW_MS + 1, now_ms=NOW_MS + 2).hold_until_ms
+
+
+def test_a_limit_announced_with_a_page_holds_the_domain():
+    """RateLimit headers of a good answer say when the next may come."""
+    pace = after(Pace(), retry_after_ms=NOW_MS + 30_000)
+    assert (NOW_MS + 30_000, 0) == (pace.hold_until_ms, pace.backoff_level)
+
+
+def test_each_host_of_a_domain_keeps_its_crawl_delay_until_it_takes_it_back():
+    """The longest holds for the domain; one host's file says nothing about another's."""
+    pace = after(Pace(), host="a.h.test", crawl_delay_ms=120_000)
+    pace = after(pace, host="b.h.test", crawl_delay_ms=2_000)
+    pace = after(pace, host="c.h.test")
+    assert 120_000 == delay_ms(1_000, None, pace)
+    assert pace == after(pace, host="a.h.test", outcome="NETWORK_ERROR", status=None)
+    pace = after(pace, host="a.h.test", crawl_delay_ms=10_000)
+    assert 10_000 == delay_ms(1_000, None, pace)
+    assert 2_000 == delay_ms(1_000, None, after(pace, host="a.h.test"))
+
+
+def test_a_domain_with_countless_hosts_keeps_a_bounded_row():
+    """A wildcard name with a delay on every host must not grow its row without end; the longest delays stay."""
+    pace = Pace()
+    for number in range(100):
+        pace = after(pace, host=f"{number}.h.test", crawl_delay_ms=1_000 + number)
+    assert 32 == len(pace.crawl_delays_ms)
+    assert 1_099 == delay_ms(0, None, pace)
+
+
+def test_a_crawl_delay_of_years_is_taken_for_a_day():
+    """A slip of the pen must not take a site out of the crawl for good."""
+    assert 86_400_000 == delay_ms(0, None, after(Pace(), crawl_delay_ms=10**12))
