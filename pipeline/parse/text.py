@@ -33,8 +33,8 @@ _LEFT_OUT: Final = frozenset({
 _BLOCKS: Final = frozenset({
     # HTML 15.3 ("flow content" and lists, tables of the suggested rendering): what begins and ends a line.
     "address", "article", "blockquote", "body", "br", "caption", "center", "dd", "details", "dir", "div", "dl", "dt",
-    "fieldset", "figcaption", "figure", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr", "legend", "li",
-    "main", "ol", "p", "search", "section", "summary", "table", "tbody", "tfoot", "thead", "tr", "ul",
+    "fieldset", "figcaption", "figure", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr", "legend",
+    "li", "main", "ol", "p", "search", "section", "summary", "table", "tbody", "tfoot", "thead", "tr", "ul",
 })  # fmt: skip
 _CELLS: Final = frozenset({"td", "th"})
 _PREFORMATTED: Final = frozenset({"pre", "listing", "plaintext", "xmp"})
