@@ -6,8 +6,9 @@ import abc
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from faust.types import TP
@@ -15,7 +16,7 @@ from mode import Service
 
 from pipeline.config import Delivery
 from pipeline.delivery.api import Output, SourceRecord
-from pipeline.delivery.assignment import Assignment, Batch
+from pipeline.delivery.assignment import Assignment, Batch, Start
 from pipeline.delivery.dead_letters import cut, dead_letter, reason_of
 from pipeline.delivery.exits import ExitCode, exit_after
 from pipeline.delivery.metrics import DeliveryMetrics
@@ -78,7 +79,6 @@ class Runner(Service, abc.ABC):
         self.exit_code: ExitCode | None = None
         """How the process shall end; None while nothing is wrong."""
         self._stage_name = stage_name
-        self._options = options
         self._input_topics = input_topics
         self._partitions = partitions
         self._max_bytes = max_bytes
@@ -88,6 +88,7 @@ class Runner(Service, abc.ABC):
         self._commit_lock = asyncio.Lock()
         self._ready = asyncio.Event()
         self._opening: asyncio.Task[None] | None = None
+        self._stable_offsets = StableOffsets(options, self.group)
         self._assignment: Assignment | None = None
         self._closing = False
         self._aborts_in_a_row = 0
@@ -105,6 +106,10 @@ class Runner(Service, abc.ABC):
     @abc.abstractmethod
     def _take(self, tp: TP, batch: Batch) -> None:
         """Queue a batch; never waits."""
+
+    @abc.abstractmethod
+    def _expected(self) -> dict[TP, int]:
+        """Return the position after the last batch that arrived, of the partitions that had one."""
 
     @abc.abstractmethod
     async def _commit(self) -> None:
@@ -129,22 +134,31 @@ class Runner(Service, abc.ABC):
         await self.opened()
 
     async def opened(self) -> None:
-        """Take over the transactional id, then wait for the whole group's offsets to be stable: before any commit.
-
-        Awaited before the offsets of an assignment are read: Faust starts its services only after that, and a
-        transaction that our predecessor left open keeps the offsets unstable until we take over its id.
-        """
+        """Take over the transactional id, then wait for the whole group's offsets to be stable: before any commit."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._guarded(self._open()))
         await asyncio.shield(self._opening)
 
     async def _open(self) -> None:
         await self._in_thread(self._producer.open)
-        reader = StableOffsets(self._options, self.group)
         await self._in_thread(
-            reader.wait_for_group, self._input_topics, self._partitions, self.settings.stable_offsets_s
+            self._stable_offsets.wait_for_group, self._input_topics, self._partitions, self.settings.stable_offsets_s
         )
         self._ready.set()
+
+    async def starts(self, assignment: Assignment) -> Mapping[TP, Start] | None:
+        """Return where each partition of an assignment begins, None when that is no longer of interest.
+
+        Opens first: a transaction that our predecessor left open keeps its offsets unstable until we take over its id,
+        and Faust starts its services, this one too, only after it has the offsets.
+        """
+        await self.opened()
+        read = partial(
+            self._stable_offsets.starts,
+            assignment.partitions,
+            lambda: self.app.consumer.current_assignment is assignment,
+        )
+        return await self._guarded(asyncio.get_running_loop().run_in_executor(None, read))
 
     async def on_stop(self) -> None:
         """Drain and commit: Faust sends no revoke at shutdown."""
@@ -161,6 +175,11 @@ class Runner(Service, abc.ABC):
                 self.metrics.unreadable_maps.inc()
                 log.warning("offset map of %s/%d can't be read: what it covered is done again", tp.topic, tp.partition)
         self.add_future(self._guarded(self._begin_when_ready(assignment)))
+
+    def expected(self, assignment: Assignment) -> Mapping[TP, int]:
+        """Where the next batch of each partition must start."""
+        begun = self._expected() if self._assignment is assignment else {}
+        return {tp: begun.get(tp, start.offset_map.base) for tp, start in assignment.starts.items()}
 
     async def _begin_when_ready(self, assignment: Assignment) -> None:
         await self._ready.wait()
@@ -293,13 +312,14 @@ class Runner(Service, abc.ABC):
         if batch.start > expected:
             raise GapError(f"{tp.topic}/{tp.partition}: expected offset {expected}, the batch starts at {batch.start}")
 
-    async def _guarded(self, work: Any) -> None:
+    async def _guarded(self, work: Awaitable[T]) -> T | None:
         try:
-            await work
+            return await work
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001  # nothing is repaired in place
             await self._end(exc)
+        return None
 
     async def _end(self, exc: BaseException) -> None:
         """Drop everything and end the worker: a restart reads the truth."""

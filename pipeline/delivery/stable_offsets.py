@@ -23,6 +23,7 @@ from pipeline.errors import BrokerError
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 5.0
+RETRY_PAUSE_S = 0.1
 
 
 class StableOffsets:
@@ -52,6 +53,9 @@ class StableOffsets:
         Returns:
             A start for every partition; one without a commit starts at its lowest offset, named explicitly because the
             consumer would otherwise decide by an OffsetFetch that does not wait. None when no longer wanted.
+
+        Raises:
+            BrokerError: a partition ends before its committed offset: records that follow would be taken for done.
         """
         starts: dict[TP, Start] = {}
         committed = Consumer({**self._options, "isolation.level": "read_committed"})
@@ -65,12 +69,19 @@ class StableOffsets:
                             if answer.error:
                                 raise KafkaException(answer.error)  # noqa: TRY301  # as if the call had failed
                             low, high = watermarks.get_watermark_offsets(answer, timeout=CALL_TIMEOUT_S)
+                            if answer.offset > high:
+                                raise BrokerError(
+                                    f"{answer.topic}/{answer.partition} ends at {high}, before the committed offset "
+                                    f"{answer.offset}: it was truncated or made anew; reset the group's offsets of it "
+                                    "(kafka-consumer-groups.sh --reset-offsets)"
+                                )
                             offset = answer.offset if answer.offset >= 0 else low
                             offset_map = decode(answer.metadata, offset, answer.topic, answer.partition)
                             starts[TP(answer.topic, answer.partition)] = Start(offset_map, high)
                         break
                     except KafkaException as exc:  # open transaction, moving coordinator, broker away: never a guess
                         log.warning("stable offsets of partition %d not there yet: %s", number, exc)
+                        time.sleep(RETRY_PAUSE_S)
                 else:
                     return None
         finally:
@@ -112,6 +123,8 @@ class StableOffsets:
                         f"offsets of {places} stay unstable: a transaction is open or hangs; no work is done before it "
                         "has ended (kafka-transactions.sh find-hanging, then abort)"
                     )
+                if left:
+                    time.sleep(RETRY_PAUSE_S)
         finally:
             consumer.close()
 

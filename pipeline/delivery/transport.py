@@ -23,7 +23,6 @@ from faust.types import TP, ConsumerMessage
 from pipeline.delivery.assignment import Assignment, Batch, equal_partition_sets
 from pipeline.delivery.exits import ExitCode, exit_now
 from pipeline.delivery.identity import Identity
-from pipeline.delivery.stable_offsets import StableOffsets
 
 URL_SCHEME = "headrace"
 IDLE_POLL_S = 0.05
@@ -132,6 +131,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             if start is None or tp_state is None or not tp_state.has_valid_position:
                 continue  # drained before our seek: the seek brings it again
             end = tp_state.position
+            if end < start:
+                exit_now(f"{tp} went back from {start} to {end}: it was truncated or made anew", ExitCode.BROKER)
             if end > start:  # without records too: control records and aborted ones must not count as lag
                 self.positions[TP(*tp)] = end
                 batches[TP(*tp)] = [Batch(records.get(TP(*tp), ()), start, end, assignment)]
@@ -185,18 +186,19 @@ class Consumer(driver.Consumer):
         assignment = self.current_assignment
         if assignment is None or not assignment.partitions:
             return {}
-        await self.app.headrace_runner.opened()
-        reader = StableOffsets(self.app.headrace_client_options, self.app.conf.id)
-        starts = await asyncio.get_running_loop().run_in_executor(
-            None, reader.starts, assignment.partitions, lambda: self.current_assignment is assignment
-        )
+        runner = self.app.headrace_runner
+        if assignment.starts:  # Faust seeks again after it has dropped a fetch: back to where the runner stands
+            expected: Mapping[TP, int] = runner.expected(assignment)
+            await self.seek_wait(expected)
+            return expected
+        starts = await runner.starts(assignment)
         if starts is None:
             return {}
         offsets = {tp: start.offset_map.base for tp, start in starts.items()}
         await self.seek_wait(offsets)
-        if self.current_assignment is assignment:
+        if self.current_assignment is assignment and not assignment.starts:
             assignment.starts = starts
-            self.app.headrace_runner.assigned(assignment)
+            runner.assigned(assignment)
         return offsets
 
 

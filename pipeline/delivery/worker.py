@@ -239,7 +239,6 @@ class Worker:
             datadir=str(self.directory / "faust"),
             Worker=FaustWorker,
         )
-        app.headrace_client_options = self.options
         app.headrace_shutdown_s = delivery.shutdown_s
         return app
 
