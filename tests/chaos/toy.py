@@ -339,6 +339,8 @@ def watch(worker: Worker, journal: Journal) -> None:
     drain = worker.runner._drain
 
     async def drained():
+        if worker.runner._assignment is None:  # called back before the first assignment, too
+            return
         journal.note("drain")
         await drain()
         journal.note("drained")
