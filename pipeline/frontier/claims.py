@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -102,14 +102,22 @@ class Claims:
         value = source.value or b""
         record = self._decode_task(value)
         check_task(record, self._settings.max_url_bytes)
-        url = canonicalize(record["url"], max_bytes=self._settings.max_url_bytes)
+        # A replay is a person's wish again, wherever its task came from.
+        redirected = bool(record["redirects"]) and not record["replay"]
+        try:
+            url = canonicalize(record["url"], max_bytes=self._settings.max_url_bytes)
+        except RefusedUrl as refused:
+            if not redirected:
+                raise
+            self._refuse_target(record, refused.refusal)
+            return []
         domain = registrable_domain(url.host)
         owner = partition_for(domain.encode(), self._partitions)
         if owner != self._partition:
             self._counters["tasks_forwarded"] += 1
             return [Output(source.topic, value, domain.encode(), owner, tuple(source.headers))]
         state = self._crawls.change(record["crawl"])
-        if record["redirects"]:
+        if redirected:
             state.redirects_received += 1
         else:
             state.tasks_received += 1
@@ -120,6 +128,12 @@ class Claims:
         self._wish(record, url.href, domain, policy, now_ms)
         return []
 
+    def _refuse_target(self, record: Record, reason: str) -> None:
+        """Refuse the target of a redirect: no sender is to blame, and the crawl must be able to count it as arrived."""
+        self._crawls.change(record["crawl"]).redirects_received += 1
+        key = url_row_key(record["crawl"], url_key(record["url"]))
+        self._life.refuse(record["crawl"], key, record["depth"], reason, self._seen.get(key))
+
     def _wish(self, record: Record, href: str, domain: str, policy: CrawlPolicy, now_ms: int) -> None:
         """Claim a wished URL; a person's wish passes scope and depth, where a redirect leads does not pass scope."""
         due_ms = max(now_ms, record["not_before_ms"])
@@ -129,17 +143,16 @@ class Claims:
         )  # fmt: skip
         key = task.row_key
         row = self._seen.get(key)
-        anew = record["replay"] or _leads_back(row, href, record["redirects"])
         if row is not None and row.state is UrlState.PENDING:
             self._counters["tasks_known"] += 1
             self._hasten(task, row, due_ms, replay=record["replay"])
             return
-        if row is not None and row.state is UrlState.DONE and not anew:
+        if row is not None and row.state is UrlState.DONE and not record["replay"]:
             self._counters["tasks_known"] += 1
             return
         if row is not None:
             task.deliveries = row.deliveries
-        if record["redirects"] and not anew:
+        if record["redirects"] and not record["replay"]:
             if row is not None and not _reopens(row, task.depth):
                 return
             reason = trap(href) or self._out_of_bounds(task.crawl, href, domain, policy)
@@ -326,12 +339,3 @@ def _check_crawl(crawl: str, reason: str) -> None:
 def _reopens(row: SeenRow, depth: int) -> bool:
     """Return whether a refusal is judged again for a URL found at `depth`."""
     return row.state is UrlState.REFUSED and row.reason in REOPENING and depth < row.depth
-
-
-def _leads_back(row: SeenRow | None, href: str, redirects: Sequence[str]) -> bool:
-    """Return whether a redirect leads back to a URL of its own chain, for the first time.
-
-    A gate sets a cookie on the way and sends back to the page; that URL has ended as redirected, it has brought nothing
-    yet. It is followed once more, and no oftener: what then is still a loop is one.
-    """
-    return row is not None and row.state is UrlState.DONE and row.outcome == "REDIRECTED" and redirects.count(href) == 1

@@ -67,9 +67,10 @@ class Emission:
             if domain is None:
                 return
             turn = self._waiting.choose(domain, now_ms)
-            if turn is not None:
-                yield from self._take_turn(domain, turn, now_ms)
-            self._waiting.touch(domain)
+            if turn is None:
+                self._waiting.touch(domain)
+                continue
+            yield from self._take_turn(domain, turn, now_ms)  # whatever comes of it, the task waits no longer
             self.release(domain)
 
     def again(self, out: OutRow, now_ms: int) -> Iterator[Output]:

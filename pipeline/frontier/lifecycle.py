@@ -147,9 +147,9 @@ class Lifecycle:
 
     def give_out(self, out: OutRow, place: Place) -> None:
         """Let a waiting task go: it takes a slot of its domain."""
+        self._domains.get(out.task.domain).out += 1  # before the queue reckons the domain's next turn
         self._waiting.remove(out.task.domain, place)
         self._outstanding.put(out)
-        self._domains.get(out.task.domain).out += 1
         state = self._crawls.change(out.task.crawl)
         state.waiting -= 1
         state.out += 1

@@ -82,8 +82,10 @@ def judge(task: Task, outcome: Mapping[str, Any], settings: Frontier, now_ms: in
         message = f"{failures} attempts failed, the last with {last}"
         return Verdict(Fate.DIES, attempts=failures, failed=True, reason="retries_exhausted", message=message)
     pause_ms = retry_pause_ms(settings.retry_pauses_s, failures)
+    # A robots.txt that can't be read is asked for again at its own time; to come back sooner would only cost attempts.
+    due_ms = max(now_ms + (pause_ms or 0), outcome["not_before_ms"])
     # Past the list of pauses it is no noise any more: the domain as a whole backs off.
-    return _wait(task, settings, now_ms, now_ms + (pause_ms or 0), attempts=failures, incident=pause_ms is None)
+    return _wait(task, settings, now_ms, due_ms, attempts=failures, incident=pause_ms is None)
 
 
 def _is_overload(outcome: Mapping[str, Any]) -> bool:

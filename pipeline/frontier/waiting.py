@@ -180,7 +180,7 @@ class WaitingQueue:
         return self._heap[0][0] if self._heap else None
 
     def pop_ready(self, now_ms: int) -> str | None:
-        """Return a domain whose turn has come, None where there is none; `touch` puts it back."""
+        """Return a domain whose turn has come, None where there is none; `remove` or `touch` puts it back."""
         self._drop_stale()
         if not self._heap or self._heap[0][0] > now_ms:
             return None

@@ -156,6 +156,14 @@ def test_a_deferred_task_waits_until_it_may_start_and_spends_nothing(bench):
     assert [(0, 2)] == [(lane["attempt"], lane["delivery"]) for lane in bench.emitted(after_s=0.001)]
 
 
+def test_a_task_whose_robots_file_cannot_be_read_comes_back_when_it_is_asked_for_again(bench):
+    """Sooner it would only meet the same closed file, and be dead within four seconds."""
+    lane = given(bench)
+    bench.outcome(lane, "ROBOTS_UNREACHABLE", requests=0, not_before_ms=START_MS + 60_000)
+    assert [] == bench.emitted(after_s=59.999)
+    assert [1] == [lane["attempt"] for lane in bench.emitted(after_s=0.001)]
+
+
 def test_an_outcome_of_another_delivery_is_ignored_and_counted(bench):
     """A stale outcome must not free the slot of the delivery that is out now."""
     lane = given(bench)

@@ -259,27 +259,22 @@ def test_a_redirect_claims_its_target_like_any_task(bench):
     assert (2, 1) == (bench.progress()["redirects_received"], bench.progress()["tasks_received"])
 
 
-def test_a_redirect_back_into_its_own_chain_is_followed_once_more(bench):
-    """A cookie gate sends back to the page that sent there; a loop ends after the second round."""
-    gate = A + "gate"
-    chain = []
-    visits = []
-    bench.task(A)
-    for _ in range(10):
-        lanes = bench.emitted(after_s=2)
-        if not lanes:
-            break
-        (lane,) = lanes
-        visits.append(lane["url"])
-        target = gate if lane["url"] == A else A
-        chain.append(lane["url"])
-        bench.outcome(lane, "REDIRECTED", location=target)
-        bench.task(target, redirects=list(chain))
-    assert [A, gate, A, gate] == visits
+def test_a_redirect_to_an_unusable_url_is_a_counted_refusal():
+    """The site chose the target, no sender can mend it; uncounted it would keep the crawl from ending."""
+    bench = Bench(make_stage(max_url_bytes=64))
+    for _ in range(2):
+        bench.task(A + "x" * 100, redirects=[A])
+    assert [] == bench.urls()
     progress = bench.progress()
-    assert (4, 4, 2, 2, 0) == tuple(
-        progress[name] for name in ("redirects_sent", "redirects_received", "seen", "done", "failed")
+    assert (2, 0, {"too_long": 1}) == tuple(
+        progress[name] for name in ("redirects_received", "tasks_received", "refused")
     )
+
+
+def test_a_replayed_redirect_counts_as_a_task(bench):
+    """No outcome announced it; as a redirect it would keep the crawl from ending."""
+    bench.task(A, redirects=["http://b.test/"], replay=True)
+    assert (1, 0) == (bench.progress()["tasks_received"], bench.progress()["redirects_received"])
 
 
 def test_a_person_passes_the_scope_and_a_redirect_does_not():
