@@ -9,6 +9,8 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 MIB = 1 << 20
 DLQ_SUFFIX = "-dlq"
+DLQ_EXTRA_BYTES = 64 << 10
+"""Room that a dead letter's headers have beyond its origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,13 @@ LANE_NORMAL = Topic("crawl.frontier.normal.v1", DOMAIN, "fetch", "crawl.frontier
 LANE_BULK = Topic("crawl.frontier.bulk.v1", DOMAIN, "fetch", "crawl.frontier.v1-value", dead_letters=True)
 PAGES = Topic("crawl.pages.v1", DOMAIN, "parse", "crawl.pages.v1-value", retention_ms=DAY_MS, dead_letters=True)
 DOCUMENTS = Topic(
-    "crawl.documents.v1", DOMAIN, "store", "crawl.documents.v1-value", retention_ms=30 * DAY_MS, dead_letters=True
+    "crawl.documents.v1",
+    DOMAIN,
+    "store",
+    "crawl.documents.v1-value",
+    retention_ms=30 * DAY_MS,
+    max_message_bytes=4 * MIB,
+    dead_letters=True,
 )
 CRAWLS = Topic("crawl.crawls.v1", "crawl id", "", "crawl.crawls.v1-value", cleanup="compact")
 PROGRESS = Topic("crawl.progress.v1", "crawl id/partition", "", "crawl.progress.v1-value", cleanup="compact")
@@ -93,6 +101,10 @@ STAGES: tuple[str, ...] = tuple(INPUTS)
 def group_id(stage: str) -> str:
     """Consumer group (and Faust app id) of a stage."""
     return f"headrace-{stage}"
+
+
+LARGEST_RECORD_BYTES = max(topic.max_message_bytes for topic in TABLE) + DLQ_EXTRA_BYTES
+"""What a producer must be able to send: the largest record with the headers of a dead letter."""
 
 
 def all_names() -> list[tuple[str, Topic]]:

@@ -14,11 +14,10 @@ from pipeline.delivery.api import Output
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.offsets import OffsetMap, encode
 from pipeline.errors import BrokerError, BugError
+from pipeline.topics import LARGEST_RECORD_BYTES
 
 CALL_TIMEOUT_S = 15.0
 RETRY_LIMIT_S = 60.0
-# The largest topic takes 1 MiB; a dead letter adds its headers.
-MESSAGE_MAX_BYTES = (1 << 20) + (64 << 10)
 RECORD_OVERHEAD_BYTES = 512
 
 GROUP_FENCED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"})
@@ -77,7 +76,7 @@ class TransactionalProducer:
                 # The default of 100 ms makes a transaction that follows at once wait for its predecessor's markers.
                 "retry.backoff.ms": 10,
                 "partitioner": "murmur2_random",
-                "message.max.bytes": MESSAGE_MAX_BYTES,
+                "message.max.bytes": LARGEST_RECORD_BYTES,
                 "compression.type": compression,
                 "compression.level": 1 if compression == "zstd" else -1,
             }

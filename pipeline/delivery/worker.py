@@ -27,15 +27,15 @@ from pipeline.delivery.runner import Runner
 from pipeline.delivery.transactions import TransactionalProducer
 from pipeline.delivery.transport import URL_SCHEME, BatchSchema
 from pipeline.errors import ConfigurationError
+from pipeline.process import calm_garbage_collection, raise_file_limit
 from pipeline.state.changelog import Changelog, PlainRows, RowCodec
-from pipeline.topics import CHANGELOGS, DAY_MS, INPUTS, all_names, group_id
+from pipeline.topics import CHANGELOGS, DAY_MS, DLQ_EXTRA_BYTES, INPUTS, all_names, group_id
 
 log = logging.getLogger(__name__)
 
 BATCHES_BUFFERED = 4
 MAX_FETCH_BYTES = 1 << 20
 HEARTBEAT_MARGIN_S = 2.0
-DLQ_EXTRA_BYTES = 64 << 10
 
 
 class Layout(NamedTuple):
@@ -248,6 +248,8 @@ class Worker:
         if not issubclass(loop, uvloop.EventLoopPolicy):
             log.info("running on the loop policy %s", loop.__name__)
         check_layout()
+        raise_file_limit()
+        calm_garbage_collection()
         sys.argv = ["faust", "worker", "-l", self.settings.worker.log_level, "--without-web"]
         try:
             self.app.main()

@@ -20,14 +20,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
 
 from pipeline.config import Settings, client_options
 from pipeline.errors import BrokerError, ConfigurationError
-from pipeline.topics import DAY_MS, Topic, all_names
+from pipeline.topics import DAY_MS, DLQ_EXTRA_BYTES, Topic, all_names
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 COMMAND = "headrace topics apply"
 DLQ_RETENTION_MS = 30 * DAY_MS
-DLQ_EXTRA_BYTES = 64 << 10  # the original record and the headers that say what happened to it
 WAIT_SHARE = 0.8  # of broker.wait_s; the rest is for the start of the command and its message
 PAUSE_S = 0.05
 FIXED = (

@@ -13,6 +13,7 @@ from pipeline.contracts import load_codec
 from pipeline.parse.content import Options
 from pipeline.parse.disposable import serve
 from pipeline.parse.document import PageReader
+from pipeline.process import calm_garbage_collection
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
         partitions=given.partitions,
         options=Options(agent=given.agent, max_url_bytes=given.max_url_bytes),
     )
+    calm_garbage_collection()
     serve(reader.outputs, memory_limit_bytes=given.memory_limit_bytes, time_limit_s=given.time_limit_s)
 
 
