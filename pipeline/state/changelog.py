@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 GROUP = "headrace-restore"
 CHUNK_RECORDS = 20_000
 CALL_TIMEOUT_S = 15.0
+CONSUME_S = 0.05
 PROGRESS_INTERVAL_S = 0.5
 RETRY_PAUSE_S = 0.2
 BAR_WIDTH = 30
@@ -122,7 +123,7 @@ class Changelog:
             consumer.assign([TopicPartition(self.topic, partition, position)])
             while position < target and wanted():
                 changes: dict[tuple[str, bytes], bytes | None] = {}
-                for message in consumer.consume(CHUNK_RECORDS, 0.2):
+                for message in consumer.consume(CHUNK_RECORDS, CONSUME_S):
                     error, offset = message.error(), message.offset() or 0
                     if error is None:
                         value = message.value()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,6 +115,11 @@ class ToyWorker:
         """End it as a power cut would, and wait for its end."""
         self.send(signal.SIGKILL)
         self.exit_status()
+
+    def lose_disk(self) -> None:
+        """Remove its data directory; it must not be running."""
+        assert not self.running
+        shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def exit_status(self, limit_s: float = LIMIT_S) -> int:
         """Wait for the end of the process and return its status."""

@@ -288,6 +288,7 @@ class ToyOrdered:
         self._rest = (toy, gates, journal)
 
     def open(self, partition, view, now):
+        self._rest[-1].note("opened", partition=partition)
         return ToyPartition(partition, view, *self._rest)
 
 

@@ -1,0 +1,179 @@
+"""A store is brought up to its changelog on a real broker."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from pipeline.state.changelog import Changelog, PlainRows
+from pipeline.state.store import PartitionStore
+from pipeline.state.view import changelog_key
+from tests.chaos.ledger import produce, transaction
+from tests.chaos.process import until
+
+TABLES = ("s", "t")
+RETENTION_S = 3_600.0
+NOW_S = 10_000.0
+JOIN_S = 20.0
+
+
+def always():
+    """The partition is still ours."""
+    return True
+
+
+@pytest.fixture
+def log(broker, topic_factory):
+    """A changelog with one partition."""
+    return Changelog(
+        {"bootstrap.servers": broker.bootstrap}, topic_factory(cleanup_policy="compact"), PlainRows(), RETENTION_S
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A new store."""
+    opened = PartitionStore(tmp_path / "0", TABLES)
+    yield opened
+    opened.close()
+
+
+def change(broker, log, rows, ending="commit_transaction"):
+    """Write changes of table s as a worker does: in a transaction."""
+    with transaction(broker.bootstrap, f"writer-{uuid.uuid4().hex}") as writer:
+        for key, value in rows.items():
+            writer.produce(log.topic, value, changelog_key("s", key))
+        writer.flush(10)
+        getattr(writer, ending)(10)
+
+
+def rows_of(store):
+    """Everything in table s."""
+    return dict(store.items("s"))
+
+
+def test_a_restored_store_holds_what_was_committed_and_nothing_else(broker, log, store):
+    """Aborted changes did not happen; later ones win; deletions delete; the position lies behind the last marker."""
+    change(broker, log, {b"a": b"1", b"b": b"1", b"c": b"1"})
+    change(broker, log, {b"a": b"aborted", b"d": b"aborted"}, "abort_transaction")
+    change(broker, log, {b"b": b"2", b"c": None})
+    change(broker, log, {b"e": b"aborted"}, "abort_transaction")
+    restored = log.restore(store, 0, NOW_S, always)
+    assert {b"a": b"1", b"b": b"2"} == rows_of(store)
+    assert (5, 12, NOW_S) == (restored.records, store.applied, store.written_at)
+
+
+def test_only_what_is_new_is_read(broker, log, store):
+    """A restart of a worker whose disk is there costs what it has missed."""
+    change(broker, log, {b"a": b"1", b"b": b"1"})
+    log.restore(store, 0, NOW_S, always)
+    assert 0 == log.restore(store, 0, NOW_S, always).records
+    change(broker, log, {b"b": b"2"})
+    assert 1 == log.restore(store, 0, NOW_S, always).records
+    assert {b"a": b"1", b"b": b"2"} == rows_of(store)
+
+
+@pytest.mark.parametrize(("ending", "expected"), [("commit_transaction", b"2"), ("abort_transaction", b"1")])
+def test_a_restore_waits_for_what_is_open_below_the_high_watermark(broker, log, store, ending, expected):
+    """Offsets may be stable while the marker of the same transaction is still missing here: its changes count."""
+    change(broker, log, {b"a": b"1"})
+    restored = threading.Thread(target=log.restore, args=(store, 0, NOW_S, always))
+    with transaction(broker.bootstrap, f"open-{uuid.uuid4().hex}") as writer:
+        writer.produce(log.topic, b"2", changelog_key("s", b"a"))
+        writer.flush(10)
+        restored.start()
+        until(lambda: store.applied, "the part before the open transaction")
+        restored.join(0.3)
+        assert restored.is_alive()
+        getattr(writer, ending)(10)
+    restored.join(JOIN_S)
+    assert not restored.is_alive()
+    assert {b"a": expected} == rows_of(store)
+
+
+def test_a_store_ahead_of_its_changelog_is_rebuilt(broker, log, store):
+    """The topic was made anew: what the store says is another topic's past."""
+    change(broker, log, {b"a": b"1"})
+    store.apply({("s", b"a"): b"old", ("s", b"x"): b"old"}, 50, NOW_S)
+    log.restore(store, 0, NOW_S, always)
+    assert {b"a": b"1"} == rows_of(store)
+
+
+def test_a_store_older_than_the_deletions_kept_is_rebuilt(broker, log, store):
+    """A deletion that was compacted away would leave its row for ever."""
+    change(broker, log, {b"a": b"1"})
+    store.apply({("s", b"x"): b"deleted since"}, 1, NOW_S)
+    log.restore(store, 0, NOW_S + RETENTION_S - 1.0, always)
+    assert b"x" in rows_of(store)
+    store.apply({}, 1, NOW_S)
+    log.restore(store, 0, NOW_S + RETENTION_S + 1.0, always)
+    assert {b"a": b"1"} == rows_of(store)
+
+
+def test_a_restore_that_nobody_wants_ends_and_goes_on_later(broker, log, store):
+    """The partition was called back meanwhile; what is in the store stands for the position that is with it."""
+    change(broker, log, {b"%d" % number: b"v" for number in range(100)})
+    assert None is log.restore(store, 0, NOW_S, lambda: False)
+    assert 0 == store.applied
+    with transaction(broker.bootstrap, f"open-{uuid.uuid4().hex}") as writer:
+        writer.produce(log.topic, b"v", changelog_key("s", b"open"))
+        writer.flush(10)
+        assert None is log.restore(store, 0, NOW_S, lambda: not store.applied)
+    assert (100, 100) == (len(rows_of(store)), store.applied - 1)
+    assert log.restore(store, 0, NOW_S, always) is not None
+    assert 100 == len(rows_of(store))
+
+
+def test_rows_are_unwrapped(broker, log, store):
+    """The store holds bare rows; the topic holds them under a schema."""
+
+    class Wrapped:
+        def wrap(self, row):
+            return b"w" + row
+
+        def unwrap(self, value):
+            return value.removeprefix(b"w")
+
+    log.rows = Wrapped()
+    change(broker, log, {b"a": log.rows.wrap(b"1"), b"b": None})
+    log.restore(store, 0, NOW_S, always)
+    assert {b"a": b"1"} == rows_of(store)
+
+
+def state_of(worker, partitions):
+    """All rows of a worker's stores, which must not be running."""
+    stores = [PartitionStore(worker.state_dir / str(number), TABLES) for number in range(partitions)]
+    try:
+        return [{table: dict(store.items(table)) for table in TABLES} for store in stores]
+    finally:
+        for store in stores:
+            store.close()
+
+
+def test_a_worker_that_lost_its_disk_goes_on_as_if_nothing_had_happened(stage_factory, reader, broker):
+    """Its state is what it was: no key is passed on again, the numbering and the timers go on."""
+    stage = stage_factory("ordered", timer_s=0.1)
+    rows = [(b"k%d" % number, b"v%d" % number) for number in range(200)]
+    produce(broker.bootstrap, stage.toy.inputs[0], rows[:150])
+    worker = stage.worker().start()
+    out = reader(stage.toy.out)
+    out.until_count(300)
+    worker.kill()
+    before = state_of(worker, 2)
+    assert 150 == sum(len(tables["s"]) for tables in before)
+    worker.lose_disk()
+    worker.start()
+    until(lambda: len(stage.journal("opened")) == 4, "both partitions opened again")
+    worker.kill()
+    assert before == state_of(worker, 2)
+    worker.lose_disk()
+    produce(broker.bootstrap, stage.toy.inputs[0], rows)
+    worker.start()
+    out.until_count(400)
+    firsts = [row for row in out.read_to_end() if row.value.startswith(b"first:")]
+    assert 400 == len(out.rows)
+    for partition in (0, 1):
+        numbers = [int(row.value.split(b":")[1]) for row in firsts if row.partition == partition]
+        assert list(range(1, len(numbers) + 1)) == sorted(numbers)
