@@ -181,6 +181,9 @@ class Worker:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._lock = (self.directory / "owner").open("a+", encoding="ascii")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock.truncate(0)
+            self._lock.write(f"{os.getpid()}\n")
+            self._lock.flush()
         except BlockingIOError as exc:
             raise ConfigurationError(
                 f"{self.directory} is in use by another worker named {self.name}; give this one another worker.name"
@@ -189,9 +192,6 @@ class Worker:
             raise ConfigurationError(
                 f"{self.directory}: {exc.strerror}; name another directory by worker.data_dir"
             ) from exc
-        self._lock.truncate(0)
-        self._lock.write(f"{os.getpid()}\n")
-        self._lock.flush()
 
     def _install(self, runner: Runner) -> None:
         self._runner = runner
