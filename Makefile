@@ -1,4 +1,5 @@
-# Needs Python >= 3.11 and make, nothing else: the broker comes as Python wheels and Java archives into .venv and .headrace.
+# Needs Python 3.11 or newer and make, nothing else. Packages go into .venv; the broker comes with them, its Java archives
+# go into ~/.m2 at the first start; what runs keeps its files in .headrace.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,40 +7,55 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench up clean lock
+.PHONY: help demo test check bench bench-latency chaos up clean lock
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
-
-$(READY): requirements.lock pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headrace needs Python 3.11 or newer")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
-	@touch $@
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@echo
+	@echo "ARGS is handed on: make demo ARGS='--kills 10 --seed 7', make test ARGS=tests/unit, make bench ARGS=--help"
+	@echo "PYTHON names the interpreter of the virtual environment: make demo PYTHON=python3.12"
 
 demo: $(READY)  ## a simulated web is crawled over a real Kafka, workers are killed, documents are counted
 	$(BIN)/headrace demo $(ARGS)
 
-test: $(READY)  ## all tests; starts the broker and the registry they need
-	$(BIN)/pytest $(ARGS)
+test: $(READY)  ## all tests but the long ones; starts the broker and the registry they need
+	$(BIN)/pytest -m "not chaos" $(ARGS)
 
 check: $(READY)  ## formatting, lints, types, import rules, contracts; under a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/headrace schemas check
 
 bench: $(READY)  ## the whole pipeline and Scrapy on the same simulated web, side by side
 	$(BIN)/python -m bench.pipeline $(ARGS)
 
-up: $(READY)  ## broker and registry, until Ctrl-C
+bench-latency: $(READY)  ## from a task submitted to its document visible, one at a time
+	$(BIN)/python -m bench.latency $(ARGS)
+
+chaos: $(READY)  ## the long tests: kills, stops and restarts without end
+	$(BIN)/pytest -m chaos $(ARGS)
+
+up: $(READY)  ## broker and registry with all topics, until Ctrl-C
 	$(BIN)/headrace up $(ARGS)
 
-lock: $(READY)  ## write requirements.lock anew from pyproject.toml
-	$(BIN)/pip install --quiet uv==0.13.9
-	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-find-links --no-header -q -o requirements.lock
+clean:  ## remove the virtual environment and everything that runs have left
+	rm -rf $(VENV) .headrace out build *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
-clean:  ## remove the virtual environment and all local state
-	rm -rf $(VENV) .headrace out build *.egg-info
+lock: $(READY)  ## write requirements.lock anew from pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.9
+	$(BIN)/uv pip compile pyproject.toml --all-extras --python-version 3.11 --generate-hashes --no-emit-find-links --no-header -q -o requirements.lock
+
+$(READY): requirements.lock pyproject.toml
+	@command -v "$(PYTHON)" > /dev/null || { \
+	  echo "$(PYTHON) was not found: install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "%s is Python %d.%d; Headrace needs 3.11 or newer: make PYTHON=/path/to/python3.11" % (sys.executable, *sys.version_info[:2]))'
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2> /dev/null || { \
+	  echo "$(PYTHON) can not make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "installing into $(VENV), once; takes a minute or two"
+	@"$(PYTHON)" -m venv "$(VENV)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-input --no-deps --editable .
+	@touch $@
