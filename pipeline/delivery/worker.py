@@ -182,8 +182,7 @@ class Worker:
             self._lock = (self.directory / "owner").open("a+", encoding="ascii")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lock.truncate(0)
-            self._lock.write(f"{os.getpid()}\n")
-            self._lock.flush()
+            os.write(self._lock.fileno(), f"{os.getpid()}\n".encode())  # unbuffered: a full disk answers here
         except BlockingIOError as exc:
             raise ConfigurationError(
                 f"{self.directory} is in use by another worker named {self.name}; give this one another worker.name"

@@ -17,5 +17,7 @@ def test_a_disk_that_refuses_the_owners_number_is_named(tmp_path):
     owner = tmp_path / "state" / "store-0" / "owner"
     owner.parent.mkdir(parents=True)
     owner.symlink_to("/dev/full")
+    worker = delivery.Worker("store", settings)
     with pytest.raises(ConfigurationError, match=rf"{re.escape(str(owner.parent))}: .*worker\.data_dir"):
-        delivery.Worker("store", settings)._take_directory()
+        worker._take_directory()
+    worker._lock.close()  # a worker holds it to its end
