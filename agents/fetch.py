@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.config import Settings
 from pipeline.contracts.codec import load_codec
 from pipeline.delivery.worker import Worker
-from pipeline.fetch.robots_cache import TABLE as ROBOTS_TABLE
+from pipeline.fetch import holds, robots_cache
 from pipeline.fetch.stage import FetchStage
 from pipeline.topics import LANE_BULK, LANE_NORMAL, LANE_URGENT
 
@@ -20,7 +20,7 @@ def build(settings: Settings) -> Worker:
     bulk = max(1, (settings.fetch.concurrency - urgent) // 3)
     normal = max(1, settings.fetch.concurrency - urgent - bulk)
     lanes = {LANE_URGENT.name: urgent, LANE_NORMAL.name: normal, LANE_BULK.name: bulk}
-    worker.run_parallel(stage, lanes, (ROBOTS_TABLE,))
+    worker.run_parallel(stage, lanes, (robots_cache.TABLE, holds.TABLE))
 
     @worker.agent
     async def fetch(batches: Any) -> None:

@@ -12,6 +12,7 @@ from pipeline.delivery.global_table import GlobalTable
 from pipeline.delivery.worker import Worker
 from pipeline.frontier.records import TABLES
 from pipeline.frontier.stage import FrontierStage
+from pipeline.ops.stage_counters import StageCounters
 from pipeline.state.contract_rows import ContractRows
 from pipeline.topics import CRAWLS, FRONTIER_STATE
 
@@ -22,6 +23,7 @@ def build(settings: Settings) -> Worker:
     worker = Worker("frontier", settings)
     crawls = GlobalTable(worker.options, CRAWLS.name, settings.topics.partitions, codecs.decoder(CRAWLS.subject))
     crawls.start()
+    crawls.wait(settings.broker.wait_s)  # tasks of a crawl that is not known yet would be set aside first
     stage = FrontierStage(
         frontier=settings.frontier,
         politeness=settings.politeness,
@@ -30,6 +32,7 @@ def build(settings: Settings) -> Worker:
         crawls=crawls.get,
         task_dead_letter=partial(task_dead_letter, group=worker.layout.group, stage="frontier"),
     )
+    worker.registry.register(StageCounters("frontier", stage.counters))
     rows = ContractRows(codecs.encoder(FRONTIER_STATE.subject), codecs.decoder(FRONTIER_STATE.subject))
     worker.run_ordered(stage, TABLES, rows, settings.frontier.commit_interval_s)
 

@@ -48,7 +48,7 @@ class World:
     stage: FetchStage
     fresh: bool = True
     freshness_asked: int = 0
-    view: MemoryView = field(default_factory=lambda: MemoryView(("r",)))
+    view: MemoryView = field(default_factory=lambda: MemoryView(("r", "h")))
 
     def is_fresh(self) -> bool:
         """Whether the membership is good."""

@@ -21,7 +21,7 @@ import zstandard
 from pipeline import topics
 from pipeline.config import Settings
 from pipeline.contracts import Codecs
-from pipeline.delivery.api import Output, Result, SourceRecord, StateView
+from pipeline.delivery.api import Change, Output, Result, SourceRecord, StateView
 from pipeline.errors import InputError, SiteError
 from pipeline.fetch import redirects
 from pipeline.fetch.body import Body
@@ -29,7 +29,8 @@ from pipeline.fetch.client import Client, Response
 from pipeline.fetch.endings import Ending, judge, judge_error, wants_page
 from pipeline.fetch.gate import Deferred, DomainGate, GateClock
 from pipeline.fetch.guard import AddressGuard
-from pipeline.fetch.robots_cache import RobotsCache
+from pipeline.fetch.holds import Holds
+from pipeline.fetch.robots_cache import RobotsCache, origin_of
 from pipeline.fetch.transport import UNSENT, StaleMembership
 from pipeline.web.domains import registrable_domain
 from pipeline.web.url import CanonicalUrl, canonicalize
@@ -117,6 +118,7 @@ class FetchStage:
         self._robots = RobotsCache(
             self._client, self._gate, codecs, max_wait_s=fetch.max_wait_s, max_ratio=fetch.max_ratio, now=now
         )
+        self._holds = Holds(self._gate, codecs, now)
         self._decode = codecs.decoder(topics.LANE_NORMAL.subject)
         self._encode_outcome = codecs.encoder(topics.FETCHES.subject)
         self._encode_page = codecs.encoder(topics.PAGES.subject)
@@ -132,10 +134,12 @@ class FetchStage:
     def opened(self, partition: int, view: StateView | None) -> None:
         self._gate.opened(partition)
         self._robots.opened(partition, view)
+        self._holds.opened(partition, view)
 
     def closed(self, partition: int) -> None:
         self._gate.closed(partition)
         self._robots.closed(partition)
+        self._holds.closed(partition)
 
     async def handle(self, record: SourceRecord, *, backlog: bool) -> Result:
         """Fetch what a lane record names; see `ParallelStage.handle`.
@@ -201,7 +205,7 @@ class FetchStage:
                     return judge_error(exc)
             if not redirects.leads_back(response, visit.url.href) or not cookies.take(response):
                 break
-        ending = judge(
+        return judge(
             response,
             url=visit.url.href,
             chain=visit.task["redirects"],
@@ -210,8 +214,6 @@ class FetchStage:
             retry_truncated=self._retries_truncated and visit.task["attempt"] == 0,
             now=self._now(),
         )
-        self._tell_gate(visit, ending)
-        return ending
 
     async def _ask_robots(self, visit: _Visit) -> Ending | None:
         """Return the ending of a task that may not run; None lets it."""
@@ -257,13 +259,14 @@ class FetchStage:
         visit.spent_s += response.elapsed_s
         return response
 
-    def _tell_gate(self, visit: _Visit, ending: Ending) -> None:
+    def _rest(self, visit: _Visit, ending: Ending) -> list[Change]:
         """Keep what is in the lane already from a site that asked for rest; the frontier hears of it only later."""
         pause_s = ending.wish_s
         if pause_s is None and ending.outcome == "RATE_LIMITED":
             pause_s = UNSAID_REST_S
-        if pause_s is not None:
-            self._gate.hold(visit.domain, visit.partition, self._gate.now() + pause_s)
+        if pause_s is None:
+            return self._holds.over(visit.domain, visit.partition)
+        return [self._holds.hold(visit.domain, visit.partition, origin_of(visit.url), ending.status, pause_s)]
 
     # ---- records
 
@@ -282,7 +285,7 @@ class FetchStage:
             outputs.append(self._redirect(visit.task, ending.location))
         return Result(
             outputs,
-            changes=self._robots.changes(visit.url, visit.partition),
+            changes=self._robots.changes(visit.url, visit.partition) + self._rest(visit, ending),
             urgent=record.topic == topics.LANE_URGENT.name or ending.is_overload,
         )
 

@@ -294,6 +294,30 @@ async def test_a_site_that_asks_for_rest_gets_it_at_once(world):
     assert "/a" not in world.site.targets
 
 
+async def test_what_a_site_asked_for_is_known_to_the_next_owner_of_its_partition(world):
+    """The frontier may have sent the next task before it heard of the wish; the outcome that brought it is committed."""
+    world.site.answers["/limited"] = response(b"", "Retry-After: 120", status="429 Too Many")
+    for change in (await world.handle("/limited")).result.changes:
+        world.view.put(change.table, change.key, change.value)
+    async with fetch_world() as successor:
+        successor.stage.closed(PARTITION)
+        successor.stage.opened(PARTITION, world.view)
+        after = await successor.handle()
+        assert ("DEFERRED", "robots_gate") == after.kind
+        assert 118 < after.outcome["not_before_ms"] / 1000 - time.time() <= 121
+        assert [] == successor.site.targets
+
+
+async def test_a_wish_that_has_passed_is_forgotten(world):
+    """The table holds who wants rest now, not who ever did."""
+    world.site.answers["/limited"] = response(b"", "Retry-After: 0", status="429 Too Many")
+    (kept,) = [c for c in (await world.handle("/limited")).result.changes if c.table == "h"]
+    assert b"site.test" == kept.key
+    (gone,) = [c for c in (await world.handle()).result.changes if c.table == "h"]
+    assert (b"site.test", None) == (gone.key, gone.value)
+    assert [] == [c for c in (await world.handle()).result.changes if c.table == "h"]
+
+
 async def test_a_429_without_a_time_rests_too(world):
     """The frontier backs off by a minute; what is in the lane must not undo that."""
     world.site.answers["/limited"] = response(b"", status="429 Too Many")
