@@ -295,7 +295,7 @@ async def test_a_site_that_asks_for_rest_gets_it_at_once(world):
 
 
 async def test_what_a_site_asked_for_is_known_to_the_next_owner_of_its_partition(world):
-    """The frontier may have sent the next task before it heard of the wish; the outcome that brought it is committed."""
+    """The frontier may have sent a task before it heard of the wish; the outcome that brought it is committed."""
     world.site.answers["/limited"] = response(b"", "Retry-After: 120", status="429 Too Many")
     for change in (await world.handle("/limited")).result.changes:
         world.view.put(change.table, change.key, change.value)
