@@ -70,8 +70,6 @@ class InFlightJournal:
     def begin(self, tp: TP, offset: int) -> int:
         """Note that a record is in flight; returns the slot to give to `end`."""
         topic = self._topic(tp.topic)
-        if not self._free:  # full of suspects of earlier crashes: the count of one is given up
-            self._free.append(self._suspects.popitem()[1][0])
         slot, crashes = self._suspects.get((topic, tp.partition, offset)) or (self._free_slot(), 0)
         _SLOT.pack_into(self._map, slot * _SLOT.size, _IN_FLIGHT, crashes, topic, tp.partition, offset)
         return slot

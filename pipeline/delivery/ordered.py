@@ -176,6 +176,13 @@ class OrderedRunner(Runner):
             self.app.consumer.held.add(tp)
         self._pace.work(at_once=len(entry.queue) >= self.settings.queue_records)
 
+    def _expected(self) -> dict[TP, int]:
+        return {
+            TP(topic, slot.number): entry.expected
+            for slot in self._slots.values()
+            for topic, entry in slot.inputs.items()
+        }
+
     # ---- commit
 
     def _next_wake_s(self) -> float | None:

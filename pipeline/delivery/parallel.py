@@ -193,6 +193,9 @@ class ParallelRunner(Runner):
             self.app.consumer.held.add(tp)
         self._fill(partition)
 
+    def _expected(self) -> dict[TP, int]:
+        return {tp: partition.expected for tp, partition in self._partitions_by_tp.items()}
+
     def _fill_all(self) -> None:
         for partition in self._partitions_by_tp.values():
             self._fill(partition)
@@ -231,14 +234,20 @@ class ParallelRunner(Runner):
         self._handling.add(task)
         self._suspect_in_flight = self._suspect_in_flight or crashes > 0
         # Not in the task: one that is cancelled before its first step never enters its own `finally`.
-        task.add_done_callback(partial(self._ended, partition.tp, record.offset, slot, crashes))
+        task.add_done_callback(partial(self._ended, partition, record.offset, slot, crashes))
 
-    def _ended(self, tp: TP, offset: int, slot: int, crashes: int, task: asyncio.Task[None]) -> None:
+    def _ended(self, partition: _Partition, offset: int, slot: int, crashes: int, task: asyncio.Task[None]) -> None:
         self._handling.discard(task)
-        self._journal.end(tp, offset, slot)
+        self._journal.end(partition.tp, offset, slot)  # before the next one begins: slots are counted
         if crashes:
             self._suspect_in_flight = False
-            self._fill_all()
+        try:
+            if crashes:
+                self._fill_all()
+            elif self._partitions_by_tp.get(partition.tp) is partition:
+                self._fill(partition)
+        except Exception as exc:  # noqa: BLE001  # a fault of the runner itself
+            self.add_future(self._end(exc))
 
     def _touch(self, partition: _Partition) -> None:
         """The partition's position moved without a result."""
@@ -251,13 +260,15 @@ class ParallelRunner(Runner):
     async def _run(self, partition: _Partition, record: SourceRecord, crashes: int) -> None:
         try:
             result, dead = await self._handle(partition, record, crashes)
+            if self._partitions_by_tp.get(partition.tp) is partition:  # else handed back: the next owner does it again
+                self._finish(partition, record, result, dead)
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001  # a fault of the runner itself
             await self._end(exc)
-            return
-        if self._partitions_by_tp.get(partition.tp) is not partition:
-            return  # handed back meanwhile: the next owner does it again
+
+    def _finish(self, partition: _Partition, record: SourceRecord, result: Result, dead: bool) -> None:
+        """Take a result for the next commit."""
         partition.tracker.finish(record.offset)
         if partition.breaker.note(dead):
             self._say_open(*partition.tp)
@@ -273,7 +284,6 @@ class ParallelRunner(Runner):
             or self._uncommitted_bytes >= self.settings.commit_bytes
             or len(self._outputs) >= self.settings.commit_records
         )
-        self._fill(partition)
 
     async def _handle(self, partition: _Partition, record: SourceRecord, crashes: int) -> tuple[Result, bool]:
         """Return the result, and whether it is a dead letter."""
