@@ -46,7 +46,13 @@ class Submission:
 
     def __init__(self, options: Mapping[str, str], codecs: Codecs) -> None:
         self._producer = Producer(
-            {**options, "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 1}
+            {
+                **options,
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "linger.ms": 1,
+                "log_level": 3,  # errors: a coordinator that is still loading is no news for a person at a terminal
+            }
         )
         self._encode_task = codecs.encoder(TASKS.subject)
         self._encode_crawl = codecs.encoder(CRAWLS.subject)
