@@ -1,0 +1,335 @@
+"""The parallel runner without a broker: intake, back-pressure, its ends."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+from faust.types import TP
+from prometheus_client import CollectorRegistry
+
+from pipeline.config import Delivery
+from pipeline.delivery import runner as module
+from pipeline.delivery.api import Output, Result
+from pipeline.delivery.assignment import Assignment, Batch, Start
+from pipeline.delivery.exits import ExitCode
+from pipeline.delivery.identity import Identity
+from pipeline.delivery.metrics import DeliveryMetrics
+from pipeline.delivery.offsets import OffsetMap
+from pipeline.delivery.parallel import ParallelRunner
+from pipeline.delivery.transactions import ReplacedError, Verdict
+from pipeline.errors import BrokerError, ConfigurationError
+
+TOPIC, OUT = "in", "out"
+PLACES = TP(TOPIC, 0), TP(TOPIC, 1)
+QUEUE_RECORDS = 10
+SLOTS = 8
+LIMIT_S = 5.0
+
+
+class Record(NamedTuple):
+    """What was read, with every field but the place defaulted."""
+
+    partition: int
+    offset: int
+    topic: str = TOPIC
+    timestamp: int = 0
+    key: bytes | None = b"k"
+    value: bytes | None = b"v"
+    headers: tuple = ()
+
+
+class Stage:
+    """Handles a record as soon as its gate is open; there is one for all."""
+
+    def __init__(self):
+        self.gate = asyncio.Event()
+        self.begun = []
+
+    async def handle(self, record, *, backlog):
+        self.begun.append((record.partition, record.offset))
+        await self.gate.wait()
+        return Result([Output(OUT, b"%d" % record.offset, record.key)])
+
+    async def dead_letter_outputs(self, record, reason):
+        return []
+
+    def opened(self, partition, view):
+        pass
+
+    def closed(self, partition):
+        pass
+
+
+class Producer:
+    """Commits everything, or what it is told."""
+
+    def __init__(self):
+        self.works = []
+        self.verdicts = []
+
+    def run(self, work):
+        self.works.append(work)
+        return self.verdicts.pop(0) if self.verdicts else Verdict.COMMITTED, {}
+
+
+class World:
+    """A runner with everything around it faked; `submit` and `assign` do what the transport would."""
+
+    def __init__(self, tmp_path, **settings):
+        consumer = SimpleNamespace(current_assignment=None, held=set())
+        self.app = SimpleNamespace(
+            conf=SimpleNamespace(id="group"),
+            consumer=consumer,
+            monitor=SimpleNamespace(on_tp_commit=lambda offsets: None),
+            on_partitions_revoked=SimpleNamespace(connect=lambda *args, **kwargs: None),
+        )
+        self.stage, self.producer = Stage(), Producer()
+        self.runner = ParallelRunner(
+            self.app,
+            self.stage,
+            lanes={TOPIC: SLOTS},
+            journal=tmp_path / "in-flight",
+            state=None,
+            stage_name="toy",
+            settings=Delivery(queue_records=QUEUE_RECORDS, revoke_grace_s=0.0, **settings),
+            options={"bootstrap.servers": "127.0.0.1:1"},
+            input_topics=(TOPIC,),
+            partitions=2,
+            max_bytes={OUT: 1_000, f"{TOPIC}-dlq": 1_000},
+            producer=self.producer,
+            metrics=DeliveryMetrics(CollectorRegistry(), "toy"),
+            interval_s=0.1,
+        )
+        self.runner._ready.set()
+        self.crashed_with = []
+        self.runner.crash = self._crash
+
+    async def _crash(self, error):
+        self.crashed_with.append(error)
+
+    async def assign(self, **maps):
+        """Give both partitions to the worker; `p0` and `p1` are their maps where they don't begin at 0."""
+        starts = {tp: Start(maps.get(f"p{tp.partition}", OffsetMap(0, 0)), 0) for tp in PLACES}
+        assignment = Assignment(Identity("group", 1, "member"), frozenset(PLACES), starts)
+        self.app.consumer.current_assignment = assignment
+        self.runner.assigned(assignment)
+        await self.settle()
+        return assignment
+
+    async def submit(self, partition, offsets, start, end, assignment=None):
+        """Hand a batch over as the agent does."""
+        records = [Record(partition, offset) for offset in offsets]
+        batch = Batch(records, start, end, assignment or self.app.consumer.current_assignment)
+        message = SimpleNamespace(topic=TOPIC, partition=partition)
+        await self.runner.submit(SimpleNamespace(value=batch, message=message))
+        await self.settle()
+
+    async def settle(self):
+        """Let everything run that can."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def commit(self):
+        """Commit what has finished."""
+        await self.settle()
+        await asyncio.wait_for(self.runner.commit(), LIMIT_S)
+
+    def published(self):
+        """Values of all committed works."""
+        return [output.value for work in self.producer.works for output in work.outputs]
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """A world whose process is not ended."""
+    monkeypatch.setattr(module, "exit_after", lambda seconds, code: None)
+    return World(tmp_path)
+
+
+async def test_a_full_queue_holds_its_partition_out_of_the_fetch(world):
+    """And lets it in again when there is room: nothing is dropped, nobody waits."""
+    await world.assign()
+    await world.submit(0, range(SLOTS // 2 + QUEUE_RECORDS), 0, SLOTS // 2 + QUEUE_RECORDS)
+    assert {PLACES[0]} == world.app.consumer.held
+    await world.submit(1, range(2), 0, 2)
+    assert {PLACES[0]} == world.app.consumer.held
+    world.stage.gate.set()
+    for _ in range(QUEUE_RECORDS):
+        await world.settle()
+    assert set() == world.app.consumer.held
+
+
+async def test_slots_are_dealt_to_partitions(world):
+    """One that is stuck keeps its share and no more."""
+    await world.assign()
+    await world.submit(0, range(100), 0, 100)
+    await world.submit(1, range(2), 0, 2)
+    assert [(0, offset) for offset in range(SLOTS // 2)] + [(1, 0), (1, 1)] == world.stage.begun
+
+
+async def test_what_was_finished_before_the_assignment_is_not_begun(world):
+    """The map of the last commit says which."""
+    await world.assign(p0=OffsetMap(5, 9, (5, 7)))
+    await world.submit(0, range(5, 10), 5, 10)
+    assert [(0, 5), (0, 7), (0, 9)] == world.stage.begun
+
+
+async def test_a_batch_that_overlaps_is_filtered_record_by_record(world):
+    """A seek may bring back what is here already; dropped whole, its new part would be lost."""
+    await world.assign()
+    await world.submit(0, range(3), 0, 3)
+    await world.submit(0, range(1, 5), 1, 5)
+    assert sorted((0, offset) for offset in range(4)) == sorted(world.stage.begun)
+    world.stage.gate.set()
+    await world.commit()
+    await world.commit()
+    assert [b"%d" % offset for offset in range(5)] == sorted(world.published())
+
+
+async def test_a_batch_of_another_assignment_is_dropped(world):
+    """Its partitions were given away and came back since; it will be read again from where they start now."""
+    before = await world.assign()
+    await world.assign()
+    await world.submit(0, range(3), 0, 3, assignment=before)
+    assert [] == world.stage.begun
+
+
+async def test_a_hole_between_batches_ends_the_worker(world):
+    """Before anything is committed past it; `submit` itself never raises."""
+    await world.assign()
+    await world.submit(0, range(3), 0, 3)
+    await world.submit(0, range(5, 8), 5, 8)
+    assert ["in/0: expected offset 3, the batch starts at 5"] == [str(error) for error in world.crashed_with]
+    assert ExitCode.BUG == world.runner.exit_code
+    world.stage.gate.set()
+    await world.commit()
+    assert [] == world.producer.works
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ReplacedError("x"), ExitCode.REPLACED),
+        (BrokerError("x"), ExitCode.BROKER),
+        (ConfigurationError("x"), ExitCode.CONFIGURATION),
+        (ZeroDivisionError("x"), ExitCode.BUG),
+    ],
+)
+async def test_the_exit_status_says_who_must_act(world, error, code):
+    """A supervisor starts the worker again, or does not; people see where to look. Nothing is kept in memory."""
+
+    def run(work):
+        raise error
+
+    world.producer.run = run
+    await world.assign()
+    world.stage.gate.set()
+    await world.submit(0, [0], 0, 1)
+    await world.commit()
+    assert ([error], code) == (world.crashed_with, world.runner.exit_code)
+    assert world.app.consumer.current_assignment is None
+    await world.commit()  # nothing is done any more
+
+
+async def test_a_fault_of_the_runner_after_the_handling_ends_the_worker(world):
+    """Unseen it would leave the record in flight, and the partition's commits, where they are for ever."""
+
+    def broken(*args):
+        raise KeyError("slot")
+
+    world.runner._finish = broken
+    await world.assign()
+    world.stage.gate.set()
+    await world.submit(0, [0], 0, 1)
+    assert ["'slot'"] == [str(error) for error in world.crashed_with]
+
+
+async def test_a_fault_of_the_runner_between_two_records_ends_the_worker(world):
+    """The same for what begins the next record."""
+    await world.assign()
+    await world.submit(0, range(SLOTS), 0, SLOTS)
+
+    def broken(*args):
+        raise KeyError("slot")
+
+    world.runner._journal.begin = broken
+    world.stage.gate.set()
+    await world.settle()
+    assert ["'slot'"] == [str(error) for error in world.crashed_with]
+
+
+async def test_records_that_finish_at_once_need_no_more_slots_than_there_are(world):
+    """Each frees its slot in the journal before the next begins."""
+    await world.assign()
+    world.stage.gate.set()
+    for start in range(0, 1_000, 100):
+        await world.submit(0, range(start, start + 100), start, start + 100)
+        for _ in range(100):
+            await world.settle()
+        await world.commit()
+    assert [] == world.crashed_with
+    assert 1_000 == len(world.published())
+
+
+async def test_a_fenced_worker_forgets_and_waits(world):
+    """Its partitions are somebody else's: no result of before counts, and no batch is taken."""
+    assignment = await world.assign()
+    world.producer.verdicts = [Verdict.FENCED]
+    await world.submit(0, [0], 0, 1)
+    await world.submit(1, [0], 0, 1)
+    world.runner._finish(world.runner._partitions_by_tp[PLACES[0]], Record(0, 0), Result([Output(OUT, b"x")]), False)
+    await world.commit()
+    assert world.app.consumer.current_assignment is None
+    world.stage.gate.set()
+    await world.submit(0, [1], 1, 2, assignment=assignment)
+    await world.commit()
+    assert 1 == len(world.producer.works)
+    assert [] == world.crashed_with
+
+
+async def test_uncommitted_outputs_are_bounded(tmp_path, monkeypatch):
+    """While the broker is away results pile up in memory; beyond four commits' worth nothing new is begun."""
+    monkeypatch.setattr(module, "exit_after", lambda seconds, code: None)
+    world = World(tmp_path, commit_bytes=1_000)
+    await world.assign()
+    world.stage.gate.set()
+    await world.submit(0, range(100), 0, 100)
+    for _ in range(20):
+        await world.settle()
+    begun = len(world.stage.begun)
+    assert begun < 20
+    await world.commit()
+    for _ in range(20):
+        await world.settle()
+    assert len(world.stage.begun) > begun
+
+
+async def test_nothing_is_committed_before_the_group_was_looked_at(world):
+    """Neither by the loop nor at a revoke."""
+    world.runner._ready.clear()
+    await world.assign()
+    world.stage.gate.set()
+    await world.submit(0, [0], 0, 1)
+    await world.commit()
+    await world.runner._on_revoked(world.app, set())
+    assert [] == world.producer.works
+
+
+async def test_a_handed_back_partition_is_drained_committed_and_forgotten(world):
+    """In this order; what can't be stopped counts for nothing when it ends."""
+    assignment = await world.assign()
+    await world.submit(0, [0], 0, 1)
+    world.runner._finish(world.runner._partitions_by_tp[PLACES[0]], Record(0, 0), Result([Output(OUT, b"done")]), False)
+    await world.submit(0, [1], 1, 2)
+    await world.runner._on_revoked(world.app, set())
+    (work,) = world.producer.works
+    assert ([b"done"], OffsetMap(1, 2, (1,)), assignment.identity) == (
+        [output.value for output in work.outputs], work.positions[PLACES[0]], work.identity,
+    )  # fmt: skip
+    assert world.app.consumer.current_assignment is None
+    world.stage.gate.set()
+    await world.commit()
+    assert 1 == len(world.producer.works)
