@@ -10,18 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer, TopicPartition
 from rich.console import Group
 from rich.table import Table
 
 from pipeline.config import client_options, load
 from pipeline.contracts.codec import load_codec
+from pipeline.errors import ConfigurationError
 from pipeline.local.checker import Report, check
 from pipeline.local.crawl_run import CrawlRun, CrawlStatus
 from pipeline.local.simulated_web import ServedWeb, crawler_options
 from pipeline.local.stack import LocalStack, with_addresses
 from pipeline.local.supervisor import Fleet, WorkerProcess, process_cpu_s
 from pipeline.ops import topics
-from pipeline.topics import STAGES
+from pipeline.topics import DOCUMENTS, STAGES
 
 CRAWL = "demo"
 MAX_DEPTH = 12
@@ -30,6 +32,7 @@ SESSION_S = 6.0
 LOOK_S = 0.5
 END_LOOK_S = 1.5
 STORE_WAIT_S = 30.0
+COUNTED_AT_ONCE = 1_000
 VICTIMS = ("fetch", "frontier", "parse", "store")
 
 
@@ -58,11 +61,24 @@ class DemoPlan:
 
 @dataclass(slots=True)
 class DemoState:
-    """What the progress display shows."""
+    """What the progress display shows.
+
+    Attributes:
+        expected: documents that a right crawl publishes.
+        status: of the crawl; None before it has begun.
+        documents: committed so far, as a reader of the topic counts them.
+        lag: stage → offsets left.
+        workers: label, process id (None while there is none), how often it was started anew.
+        rate: pages per second since the last look.
+        elapsed_s: since the beginning.
+        events: what has happened, the newest last.
+    """
 
     expected: int = 0
     status: CrawlStatus | None = None
+    documents: int = 0
     lag: dict[str, int] = field(default_factory=dict)
+    workers: list[tuple[str, int | None, int]] = field(default_factory=list)
     rate: float = 0.0
     elapsed_s: float = 0.0
     events: list[str] = field(default_factory=list)
@@ -98,6 +114,32 @@ class DemoResult:
         return self.ended and self.report.ok
 
 
+class DocumentCounter:
+    """Counts the committed documents as any reader of the topic would see them.
+
+    Args:
+        options: librdkafka options of the broker.
+        partitions: of the topic.
+    """
+
+    def __init__(self, options: Mapping[str, str], partitions: int) -> None:
+        self._consumer = Consumer(
+            {**options, "group.id": "demo", "isolation.level": "read_committed", "enable.auto.commit": False}
+        )
+        self._consumer.assign([TopicPartition(DOCUMENTS.name, number, 0) for number in range(partitions)])
+        self._count = 0
+
+    def count(self) -> int:
+        """Return how many there are by now."""
+        while messages := self._consumer.consume(COUNTED_AT_ONCE, 0):
+            self._count += sum(1 for message in messages if message.error() is None)
+        return self._count
+
+    def close(self) -> None:
+        """End the client."""
+        self._consumer.close()
+
+
 class Demo:
     """Runs one demo.
 
@@ -123,6 +165,8 @@ class Demo:
         plan = self._plan
         directory = plan.directory
         directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise ConfigurationError(f"{directory} is not empty: what an earlier run left there would be counted")
         self._say("starting a broker and a simulated web")
         with (
             ServedWeb(plan.seed, plan.hosts, plan.pages, directory / "requests.jsonl") as served,
@@ -141,7 +185,9 @@ class Demo:
                 "created_at_ms": int(time.time() * 1000), "max_pages": None, "max_pages_per_domain": None,
                 "delay_ms": None,
             }  # fmt: skip
+            self._say(f"broker {stack.addresses.bootstrap}, files and logs in {directory}")
             run = CrawlRun(settings, codecs, definition)
+            documents = DocumentCounter(client_options(settings.broker), settings.topics.partitions)
             fleet = Fleet(directory, environ, plan.workers)
             monitor = WorkerProcess(
                 "monitor",
@@ -155,7 +201,7 @@ class Demo:
                 monitor.start()
                 run.begin(served.web.start_urls)
                 began_s = time.monotonic()
-                ended = self._follow(run, fleet, monitor)
+                ended = self._follow(run, fleet, monitor, stack, documents)
                 elapsed_s = time.monotonic() - began_s
                 pages = self._state.status.pages if self._state.status else 0
                 broker_cpu_s = process_cpu_s(stack.broker.pid) if stack.broker.pid else 0.0
@@ -167,16 +213,17 @@ class Demo:
                 monitor.terminate()
                 monitor.wait(5)
                 run.close()
-            report = check(
-                stack.addresses.bootstrap, expectation, served.log, DELAY_S, crawl=CRAWL, kills_ns=self._kills_ns
-            )
+                documents.close()
+            restarts = {worker.label: worker.restarts for worker in fleet.all if worker.restarts}
+            # Workers that were killed from outside too: when is not known, so the times excuse nothing.
+            kills_ns = self._kills_ns if sum(restarts.values()) == len(self._kills) else None
+            report = check(stack.addresses.bootstrap, expectation, served.log, DELAY_S, crawl=CRAWL, kills_ns=kills_ns)
             cpu_s = {
                 **{stage: sum(w.cpu_s() for w in workers) for stage, workers in fleet.by_stage.items()},
                 "broker": broker_cpu_s,
                 "monitor": monitor.cpu_s(),
                 "origin": served.cpu_s(),
             }
-        restarts = {worker.label: worker.restarts for worker in fleet.all if worker.restarts}
         return DemoResult(report, ended, elapsed_s, cpu_s, pages, restarts, self._kills, settings.store.directory)
 
     def _environ(self, port: int, bootstrap: str) -> dict[str, str]:
@@ -190,12 +237,17 @@ class Demo:
             "HEADRACE_STORE__SEGMENT_S": "1",
         }
 
-    def _follow(self, run: CrawlRun, fleet: Fleet, monitor: WorkerProcess) -> bool:
+    def _follow(
+        self, run: CrawlRun, fleet: Fleet, monitor: WorkerProcess, stack: LocalStack, documents: DocumentCounter
+    ) -> bool:
         began_s = looked_s = time.monotonic()
         pages = 0
         while (now_s := time.monotonic()) - began_s < self._plan.limit_s:
             fleet.look_after()
             monitor.look_after()
+            stack.check()
+            self._state.documents = documents.count()
+            self._state.workers = [(worker.label, worker.pid, worker.restarts) for worker in fleet.all]
             self._state.elapsed_s = now_s - began_s
             if now_s - looked_s >= END_LOOK_S:
                 status = self._state.status = run.status()
@@ -246,13 +298,18 @@ def _lag_of(monitor: WorkerProcess) -> dict[str, int]:
 def progress_view(state: DemoState) -> Group:
     """Return what a terminal shows of a running demo."""
     status = state.status
-    table = Table(title=f"headrace demo · {state.elapsed_s:5.0f} s", expand=False)
-    for name in ("documents expected", "pages", "pages/s", "waiting", "out", *(f"lag {stage}" for stage in STAGES)):
-        table.add_column(name, justify="right")
+    crawl = Table(title=f"headrace demo, {state.elapsed_s:.0f} s")
+    for name in ("documents", "of", "pages", "pages/s", "waiting", "in flight"):
+        crawl.add_column(name, justify="right")
     numbers = (status.pages, round(state.rate), status.waiting, status.out) if status else ("-",) * 4
-    lags = (state.lag.get(stage, "-") for stage in STAGES)
-    table.add_row(str(state.expected or "-"), *map(str, numbers), *map(str, lags))
-    return Group(*state.events[-8:], table)
+    crawl.add_row(str(state.documents), str(state.expected or "-"), *map(str, numbers))
+    workers = Table()
+    for name in ("worker", "process", "started anew", "lag of its stage"):
+        workers.add_column(name, justify="left" if name == "worker" else "right")
+    for label, pid, restarts in state.workers:
+        lag = state.lag.get(label.rpartition("-")[0], "-")
+        workers.add_row(label, str(pid or "-"), str(restarts or ""), str(lag))
+    return Group(*state.events[-8:], crawl, workers)
 
 
 def result_table(result: DemoResult) -> Table:
