@@ -97,7 +97,7 @@ def run_pipeline(origin: Origin, directory: Path, workers: dict[str, int], parse
         fleet = Fleet(directory, environ, workers)
         try:
             fleet.start()
-            _wait_until_ready(fleet)
+            wait_until_ready(fleet)
             origin.reset()
             before = _cpu(fleet, stack)
             began_s = time.time()
@@ -124,7 +124,8 @@ def run_pipeline(origin: Origin, directory: Path, workers: dict[str, int], parse
     )
 
 
-def _wait_until_ready(fleet: Fleet) -> None:
+def wait_until_ready(fleet: Fleet) -> None:
+    """Wait until every worker owns partitions."""
     deadline = time.monotonic() + READY_LIMIT_S
     for worker in fleet.all:
         while not re.search(rb"^headrace_assigned_partitions\{[^}]*\} [1-9]", worker.read("/metrics"), re.MULTILINE):
