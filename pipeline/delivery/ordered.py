@@ -342,7 +342,7 @@ class OrderedRunner(Runner):
                     outputs.append(dead[place])
                     part.breaker.note(True)
                     continue
-                mark = view.savepoint()
+                writes = view.writes
                 try:
                     made = logic.handle(record, now)
                     self._check_sizes(made)
@@ -351,7 +351,7 @@ class OrderedRunner(Runner):
                     if not foreseen:
                         log.exception("handling %s/%d/%d failed", record.topic, record.partition, record.offset)
                     dead[place] = self._dead_letter(record, exc)
-                    if not foreseen or view.savepoint() > mark:
+                    if not foreseen or view.writes > writes:
                         return None
                     outputs.append(dead[place])
                 else:

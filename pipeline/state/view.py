@@ -8,8 +8,6 @@ from sortedcontainers import SortedDict
 
 from pipeline.state.store import PartitionStore
 
-_ABSENT = object()
-
 
 class StagedView:
     """Reads and iterates over stored and staged data together; writes stay staged until `take`.
@@ -22,7 +20,7 @@ class StagedView:
     def __init__(self, store: PartitionStore, tables: Sequence[str]) -> None:
         self._store = store
         self._staged: dict[str, SortedDict] = {table: SortedDict() for table in tables}
-        self._undo: list[tuple[str, bytes, object]] = []
+        self._writes = 0
 
     def get(self, table: str, key: bytes) -> bytes | None:
         staged = self._staged[table]
@@ -69,18 +67,10 @@ class StagedView:
                 yield next_staged, row
             next_staged = next(staged_keys, None)
 
-    def savepoint(self) -> int:
-        """Return a mark to which `rollback` can return."""
-        return len(self._undo)
-
-    def rollback(self, mark: int) -> None:
-        """Undo all writes since the mark."""
-        while len(self._undo) > mark:
-            table, key, before = self._undo.pop()
-            if before is _ABSENT:
-                del self._staged[table][key]
-            else:
-                self._staged[table][key] = before
+    @property
+    def writes(self) -> int:
+        """How often something was staged since the last `clear`: tells whether a handler has left a trace."""
+        return self._writes
 
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
         """Return what is staged: (table, key) → value, None for a deletion."""
@@ -90,12 +80,11 @@ class StagedView:
         """Drop what is staged: it was applied to the store, or its transaction was undone."""
         for staged in self._staged.values():
             staged.clear()
-        self._undo.clear()
+        self._writes = 0
 
     def _stage(self, table: str, key: bytes, value: bytes | None) -> None:
-        staged = self._staged[table]
-        self._undo.append((table, key, staged.get(key, _ABSENT)))
-        staged[key] = value
+        self._staged[table][key] = value
+        self._writes += 1
 
 
 def changelog_key(table: str, key: bytes) -> bytes:

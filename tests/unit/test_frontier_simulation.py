@@ -196,6 +196,14 @@ class StoredView(StagedView):
     def abort(self) -> None:
         self.clear()
 
+    def savepoint(self) -> dict[tuple[str, bytes], bytes | None]:
+        return self.changes()
+
+    def rollback(self, mark: dict[tuple[str, bytes], bytes | None]) -> None:
+        self.clear()
+        for (table, key), value in mark.items():
+            self._stage(table, key, value)
+
 
 def test_the_same_holds_over_the_real_view(tmp_path):
     """The fake stands for the staged view: what is promised over one is promised over the other."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pipeline.state.store import PartitionStore
 from pipeline.state.view import StagedView, changelog_key, from_changelog
@@ -27,7 +27,6 @@ class AgainstADictionary(RuleBasedStateMachine):
         self.position = 0
         self.model = {table: {} for table in TABLES}
         self.committed = {table: {} for table in TABLES}
-        self.marks = []
         self._open()
 
     def _open(self):
@@ -48,32 +47,16 @@ class AgainstADictionary(RuleBasedStateMachine):
         self.model[table].pop(key, None)
 
     @rule()
-    def savepoint(self):
-        self.marks.append((self.view.savepoint(), self._copy(self.model)))
-
-    @precondition(lambda self: self.marks)
-    @rule(data=st.data())
-    def roll_back(self, data):
-        """A record failed half-way: it alone is undone."""
-        place = data.draw(st.integers(0, len(self.marks) - 1))
-        mark, self.model = self.marks[place]
-        self.model = self._copy(self.model)
-        del self.marks[place + 1 :]
-        self.view.rollback(mark)
-
-    @rule()
     def commit(self):
         self.position += 1
         self.store.apply(self.view.changes(), self.position, 0.0)
         self.view.clear()
         self.committed = self._copy(self.model)
-        self.marks.clear()
 
     @rule()
     def abort(self):
         self.view.clear()
         self.model = self._copy(self.committed)
-        self.marks.clear()
 
     @rule()
     def reopen(self):
@@ -82,7 +65,6 @@ class AgainstADictionary(RuleBasedStateMachine):
         self._open()
         assert self.position == self.store.applied
         self.model = self._copy(self.committed)
-        self.marks.clear()
 
     @rule(table=TABLE, keys=st.lists(KEYS, max_size=6))
     def get_many(self, table, keys):
