@@ -5,8 +5,10 @@ Nothing is lost by a hard exit: everything that lasts is written in transactions
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from enum import IntEnum
 
 
@@ -38,3 +40,15 @@ def exit_now(message: str, code: int) -> None:
     """Write one line to standard error and end the process at once, from any thread."""
     os.write(2, f"headrace: {message}\n".encode())
     os._exit(int(code))
+
+
+@contextlib.contextmanager
+def exit_unless_done(seconds: float, message: str, code: int) -> Iterator[None]:
+    """End the process hard where the block takes longer than `seconds`: for calls that don't keep their time-out."""
+    timer = threading.Timer(seconds, exit_now, [message, code])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

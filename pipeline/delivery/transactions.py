@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Message, Producer, TopicPartition
 from faust.types import TP
 
 from pipeline.delivery.api import Output
+from pipeline.delivery.exits import ExitCode, exit_unless_done
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.offsets import OffsetMap, encode
 from pipeline.errors import BrokerError, BugError
@@ -18,6 +19,7 @@ from pipeline.topics import LARGEST_RECORD_BYTES
 
 CALL_TIMEOUT_S = 15.0
 RETRY_LIMIT_S = 60.0
+HANG_MARGIN_S = 2.0
 RECORD_OVERHEAD_BYTES = 512
 
 GROUP_FENCED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"})
@@ -67,6 +69,7 @@ class TransactionalProducer:
 
     def __init__(self, options: Mapping[str, str], transactional_id: str, timeout_s: float, compression: str) -> None:
         self._transactional_id = transactional_id
+        self._timeout_s = timeout_s
         self._producer = Producer(
             {
                 **options,
@@ -122,7 +125,7 @@ class TransactionalProducer:
                 TopicPartition(tp.topic, tp.partition, m.base, metadata=encode(m, tp.topic, tp.partition))
                 for tp, m in work.positions.items()
             ]
-            producer.send_offsets_to_transaction(positions, bytes(work.identity), CALL_TIMEOUT_S)
+            self._send_offsets(positions, work.identity)
             self._until_done(producer.commit_transaction)
             producer.poll(0)
         except KafkaException as exc:
@@ -131,6 +134,19 @@ class TransactionalProducer:
         if any(work.changes[partition] for partition in missing):
             raise BugError(f"committed, but no delivery report for the changelog of partitions {sorted(missing)}")
         return Verdict.COMMITTED, high
+
+    def _send_offsets(self, positions: list[TopicPartition], identity: Identity) -> None:
+        """Send offsets, for as long as the broker lets the transaction live.
+
+        Up to librdkafka 2.16 the call ignores its time-out: after a restart of the coordinator it may never return
+        (librdkafka#5456), while heartbeats go on and the whole group waits for this member.
+        """
+        with exit_unless_done(
+            self._timeout_s + HANG_MARGIN_S,
+            f"producer {self._transactional_id}: sending offsets does not end; starting again is the cure",
+            ExitCode.BROKER,
+        ):
+            self._producer.send_offsets_to_transaction(positions, bytes(identity), self._timeout_s)
 
     def _abort(self, exc: KafkaException) -> Verdict:
         error = exc.args[0]

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
+from pipeline.delivery import exits
 from pipeline.delivery import transactions as module
 from pipeline.delivery.api import Output
+from pipeline.delivery.exits import ExitCode
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.offsets import OffsetMap, encode
 from pipeline.delivery.transactions import ReplacedError, TransactionalProducer, Verdict, Work, record_bytes
@@ -194,6 +197,27 @@ def test_an_id_that_can_not_be_taken_over_ends_the_worker(producer):
     producer.script.plan["init"] = [error("_FENCED", fatal=True)]
     with pytest.raises(ReplacedError):
         producer.open()
+
+
+def test_offsets_that_are_never_sent_end_the_process(producer, monkeypatch):
+    """The client ignores its time-out after a restart of the coordinator; the whole group would wait for ever."""
+    ended = threading.Event()
+    calls = []
+
+    def exit_now(message, code):
+        calls.append((message, code))
+        ended.set()
+
+    def hang(*args):
+        assert ended.wait(10.0)
+
+    monkeypatch.setattr(exits, "exit_now", exit_now)
+    monkeypatch.setattr(module, "HANG_MARGIN_S", -5.9)
+    producer.script.send_offsets_to_transaction = hang
+    producer.run(WORK)
+    ((message, code),) = calls
+    assert "stage-0: sending offsets does not end" in message
+    assert ExitCode.BROKER == code
 
 
 def test_the_size_of_a_record_is_never_underrated():
