@@ -72,6 +72,8 @@ class ToyWorker:
             "delivery.commit_interval_s": 0.1,
             **settings,
         }
+        self.starts = 0
+        """How often it was started."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -87,6 +89,7 @@ class ToyWorker:
     def start(self, toy: Toy | None = None) -> ToyWorker:
         """Start the process; `toy` replaces what it does from now on."""
         assert not self.running
+        self.starts += 1
         self.toy = toy or self.toy
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         environment = {
@@ -132,6 +135,10 @@ class ToyWorker:
     def log(self) -> str:
         """Everything it has said in all its starts."""
         return self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
+
+    def tell_stacks(self) -> None:
+        """Let it write to its log where all its threads are."""
+        self.send(signal.SIGQUIT)
 
     def says(self, text: str, limit_s: float = LIMIT_S) -> None:
         """Wait until its log has the text."""
