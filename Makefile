@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS ?=
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench bench-latency chaos up clean lock
@@ -34,8 +35,8 @@ bench: $(READY)  ## the whole pipeline and Scrapy on the same simulated web, sid
 bench-latency: $(READY)  ## from a task submitted to its document visible, one at a time
 	$(BIN)/python -m bench.latency $(ARGS)
 
-chaos: $(READY)  ## the long tests: kills, stops and restarts without end
-	$(BIN)/pytest -m chaos $(ARGS)
+chaos: $(READY)  ## the long tests: kills, stops and restarts for MINUTES
+	CHAOS_MINUTES=$(MINUTES) $(BIN)/pytest -m chaos --log-cli-level=INFO $(ARGS)
 
 up: $(READY)  ## broker and registry with all topics, until Ctrl-C
 	$(BIN)/headrace up $(ARGS)
@@ -57,5 +58,5 @@ $(READY): requirements.lock pyproject.toml
 	@echo "installing into $(VENV), once; takes a minute or two"
 	@"$(PYTHON)" -m venv "$(VENV)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.lock
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-input --no-deps --editable .
+	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-input --no-deps --editable .
 	@touch $@
