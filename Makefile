@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS ?=
 MINUTES ?= 10
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench bench-latency chaos up clean lock
