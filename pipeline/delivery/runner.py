@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 import asyncio
 import logging
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -339,4 +341,7 @@ class Runner(Service, abc.ABC):
         self._closing = True
         self.app.consumer.current_assignment = None
         self._assignment = None
-        await self.crash(exc)
+        if code is ExitCode.BUG:
+            await self.crash(exc)
+        else:  # the same way out, without the traceback under which the message above would be buried
+            os.kill(os.getpid(), signal.SIGTERM)

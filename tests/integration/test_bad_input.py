@@ -229,6 +229,7 @@ def test_a_directory_of_documents_that_cannot_be_made_is_named(configured, runni
     worker = running(configured(store__directory=str(tmp_path / "out")), "worker", "store")
     assert ExitCode.CONFIGURATION == worker.process.wait(40)
     assert f"(exit status 78): store.directory {tmp_path}/out" in worker.log
+    assert "Traceback" not in worker.log
 
 
 def test_a_monitor_without_a_broker_says_so_and_waits(running, tmp_path):
