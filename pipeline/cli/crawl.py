@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -70,11 +70,11 @@ def crawl(
     directory = (loaded.settings.worker.data_dir / "crawls" / plan.definition["crawl"]).absolute()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with _cluster(loaded.settings, directory, console) as settings:
-            environ = _environ(settings, plan, out.absolute(), list(allow_address), config_file)
+        with _cluster(loaded.settings, directory, console) as (settings, check):
+            environ = _environ(loaded.settings, plan, out.absolute(), list(allow_address), config_file)
             # Named after the crawl: on a shared broker the workers of others must not be replaced.
             fleet = Fleet(directory, environ, dict.fromkeys(STAGES, 1), name=plan.definition["crawl"])
-            status = _follow(settings, plan, fleet, console)
+            status = _follow(settings, plan, fleet, check, console)
     except KeyboardInterrupt:
         console.print("stopped; the same command goes on from here")
         sys.exit(INTERRUPTED)
@@ -87,25 +87,25 @@ def crawl(
 
 
 @contextlib.contextmanager
-def _cluster(settings: Settings, directory: Path, console: Console) -> Iterator[Settings]:
-    """Yield settings with a broker: the configured one, or a local one of the crawl's own."""
+def _cluster(settings: Settings, directory: Path, console: Console) -> Iterator[tuple[Settings, Callable[[], None]]]:
+    """Yield settings with a broker, and what raises when it has ended: the configured one, or the crawl's own."""
     if settings.broker.bootstrap:
         topics.verify(settings, [name for name, _ in all_names()])
-        yield settings
+        yield settings, lambda: None  # an outage of somebody else's broker is waited for
         return
     console.print(f"starting a broker in {directory}")
     with LocalStack(directory / "local", registry=False) as stack:
         local = with_addresses(settings, stack.addresses)
         topics.apply(client_options(local.broker), local)
-        yield local
+        yield local, stack.check
 
 
 def _environ(
-    settings: Settings, plan: CrawlPlan, out: Path, allow_address: list[str], config_file: Path | None
+    configured: Settings, plan: CrawlPlan, out: Path, allow_address: list[str], config_file: Path | None
 ) -> dict[str, str]:
-    allowed = [*settings.fetch.allow_addresses, *plan.allow_addresses, *allow_address]
+    """Return what the workers need besides our own configuration; a local broker they find in their data directory."""
+    allowed = [*configured.fetch.allow_addresses, *plan.allow_addresses, *allow_address]
     environ = {
-        "HEADRACE_BROKER__BOOTSTRAP": settings.broker.bootstrap or "",
         "HEADRACE_FETCH__ALLOW_ADDRESSES": str(allowed),
         "HEADRACE_STORE__DIRECTORY": str(out),
         "HEADRACE_STORE__SEGMENT_S": "1",
@@ -119,7 +119,9 @@ def _environ(
     return environ
 
 
-def _follow(settings: Settings, plan: CrawlPlan, fleet: Fleet, console: Console) -> CrawlStatus:
+def _follow(
+    settings: Settings, plan: CrawlPlan, fleet: Fleet, check: Callable[[], None], console: Console
+) -> CrawlStatus:
     run = CrawlRun(settings, load_codec(settings.registry.lock), plan.definition)
     try:
         fleet.start()
@@ -127,6 +129,7 @@ def _follow(settings: Settings, plan: CrawlPlan, fleet: Fleet, console: Console)
         console.print(f"crawl {plan.definition['crawl']}; Ctrl-C stops it, the same command goes on")
         with Live(console=console, refresh_per_second=2) as live:
             while True:
+                check()
                 fleet.look_after()
                 status = run.status()
                 live.update(

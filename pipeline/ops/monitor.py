@@ -93,7 +93,7 @@ class Monitor:
                 stage: {
                     topic: sum(lag.lag for lag in lags if lag.topic == topic) for topic in {lag.topic for lag in lags}
                 }
-                for stage, lags in self._lags.items()
+                for stage, lags in list(self._lags.items())  # another thread looks meanwhile
             },
             "crawls": {crawl: list(rows.values()) for crawl, rows in crawls.items()},
         }
@@ -134,6 +134,6 @@ class Monitor:
                         family.add_metric(place, value)
         yield from families.values()
         age = GaugeMetricFamily("headrace_lag_age_seconds", "Age of the figures of a group.", labels=["group"])
-        for stage, read_at in self._read_at.items():
+        for stage, read_at in list(self._read_at.items()):
             age.add_metric([group_id(stage)], time.time() - read_at)
         yield age
