@@ -117,8 +117,7 @@ class OrderedRunner(Runner):
         for number in sorted({tp.partition for tp in assignment.partitions}):
             slot = self._slot(number, assignment)
             if not await self._in_thread(self._open_slot, slot, assignment) or not self._current(assignment):
-                await self._in_thread(_close_slot, slot)
-                return
+                return  # forgotten meanwhile, and closed behind the opening
         async with self._commit_lock:  # no round is changing the views
             self._note_due()
         self._pace.work()
@@ -152,7 +151,8 @@ class OrderedRunner(Runner):
     def _forget(self) -> None:
         slots, self._slots = self._slots, {}
         self._next_due = None
-        self._thread.submit(_close_slots, list(slots.values()))
+        if slots:
+            self._thread.submit(_close_slots, list(slots.values()))
 
     async def _drain(self) -> None:
         """A round is never cut: what is queued and not taken is left to the next owner."""

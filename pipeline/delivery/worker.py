@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, TextIO
 
 import faust
 import uvloop
+from aiokafka.errors import KafkaError
 from faust.transport.drivers import TRANSPORTS
 from prometheus_client import CollectorRegistry
 
 from pipeline.config import Broker, Settings, client_options
 from pipeline.delivery.api import OrderedStage, ParallelStage
-from pipeline.delivery.exits import exit_after
+from pipeline.delivery.exits import ExitCode, exit_after
 from pipeline.delivery.identity import check_layout
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.ordered import OrderedRunner
@@ -252,8 +253,16 @@ class Worker:
         sys.argv = ["faust", "worker", "-l", self.settings.worker.log_level, "--without-web"]
         try:
             self.app.main()
-        except SystemExit as exc:  # Faust's own status is 1, whatever has happened
-            raise SystemExit(exc.code if self.runner.exit_code is None else int(self.runner.exit_code)) from exc
+        except SystemExit as exc:
+            raise SystemExit(self._status(exc)) from exc
+
+    def _status(self, end: SystemExit) -> int | str | None:
+        """Return the status to exit with: Faust's own is 1, whatever has happened."""
+        if self.runner.exit_code is not None:
+            return int(self.runner.exit_code)
+        if isinstance(end.__context__ or self.app.crash_reason, KafkaError):  # the broker went away during the start
+            return int(ExitCode.BROKER)
+        return end.code
 
 
 def faust_credentials(broker: Broker) -> Any:
