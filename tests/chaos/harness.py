@@ -34,7 +34,7 @@ END_S = 30.0
 DRAIN_S = 120.0
 REACH_S = 20.0
 # What a worker may end with by itself when others are killed around it.
-EXPECTED = {0, ExitCode.BROKER, ExitCode.REPLACED, -signal.SIGKILL}
+EXPECTED = {0, ExitCode.BROKER, ExitCode.REPLACED, -signal.SIGKILL, -signal.SIGTERM}
 
 
 class ChaosRun:
