@@ -6,7 +6,6 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS ?=
 MINUTES ?= 10
-MINUTES ?= 10
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench bench-latency chaos up clean lock
@@ -36,7 +35,7 @@ bench: $(READY)  ## the whole pipeline and Scrapy on the same simulated web, sid
 bench-latency: $(READY)  ## from a task submitted to its document visible, one at a time
 	$(BIN)/python -m bench.latency $(ARGS)
 
-chaos: $(READY)  ## the long tests: kills, stops and restarts for MINUTES
+chaos: $(READY)  ## the long tests: workers and broker killed, stopped and restarted, for MINUTES
 	CHAOS_MINUTES=$(MINUTES) $(BIN)/pytest -m chaos --log-cli-level=INFO $(ARGS)
 
 up: $(READY)  ## broker and registry with all topics, until Ctrl-C
