@@ -72,6 +72,9 @@ class Politeness(Section):
     """What every site is granted."""
 
     delay_s: float = Field(1.0, ge=0, description="pause between requests to one registrable domain")
+    backoff_s: float = Field(
+        60.0, gt=0, description="first pause after trouble without a Retry-After; doubles, up to a day"
+    )
 
 
 class Frontier(Section):

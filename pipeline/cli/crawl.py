@@ -39,7 +39,7 @@ INTERRUPTED = 130
     "--include",
     multiple=True,
     metavar="GLOB",
-    help="URLs to follow, such as /blog/*; by default all on the start points' hosts.",
+    help="URLs to follow, such as /blog/*; by default all on the start points' hosts, with and without www.",
 )
 @click.option("--exclude", multiple=True, metavar="GLOB", help="URLs never to follow, such as *.pdf.")
 @click.option("--delay", "delay_s", type=click.FloatRange(0), help="Seconds between requests to a domain.")

@@ -42,8 +42,6 @@ URGENT_PRIORITY: Final = 1
 MAX_FIELD_CHARACTERS: Final = 1024
 """Longest header value that goes into a record: a site could fill records, and the frontier's state, with them."""
 MAX_ROBOTS_FIELDS: Final = 16
-UNSAID_REST_S: Final = 60.0
-"""Rest after a 429 that names no time: the frontier's first backoff."""
 
 _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
 
@@ -112,6 +110,7 @@ class FetchStage:
         self._settings = fetch
         self._retries_truncated = settings.frontier.max_attempts > 1
         self._worker = settings.worker.name
+        self._unsaid_rest_s = settings.politeness.backoff_s
         self._now = now
         self._client = Client(fetch, AddressGuard(fetch.allow_addresses), may_send=membership_is_fresh, tls=tls)
         self._gate = DomainGate(max_wait_s=fetch.max_wait_s, per_domain=fetch.per_domain, clock=gate_clock)
@@ -263,7 +262,7 @@ class FetchStage:
         """Keep what is in the lane already from a site that asked for rest; the frontier hears of it only later."""
         pause_s = ending.wish_s
         if pause_s is None and ending.outcome == "RATE_LIMITED":
-            pause_s = UNSAID_REST_S
+            pause_s = self._unsaid_rest_s
         if pause_s is None:
             return self._holds.over(visit.domain, visit.partition)
         return [self._holds.hold(visit.domain, visit.partition, origin_of(visit.url), ending.status, pause_s)]

@@ -250,7 +250,13 @@ class FrontierPartition:
     def _note_pace(self, task: Task, outcome: Mapping[str, Any], verdict: Verdict, now_ms: int) -> None:
         host = task.url.split("/", 3)[2]
         pace = politeness.after_outcome(
-            self._domains.get(task.domain).pace, task.domain, host, outcome, incident=verdict.incident, now_ms=now_ms
+            self._domains.get(task.domain).pace,
+            task.domain,
+            host,
+            outcome,
+            incident=verdict.incident,
+            first_backoff_ms=politeness.milliseconds(self._around.politeness.backoff_s),
+            now_ms=now_ms,
         )
         self._domains.set_pace(task.domain, pace)
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from pipeline.frontier.records import Pace
 
-FIRST_BACKOFF_MS: Final = 60_000
 LONGEST_BACKOFF_MS: Final = 86_400_000
 BACKOFF_JITTER: Final = 0.25
 """Most that is added to a backoff, as a share of it: domains that broke down together come back apart."""
@@ -57,21 +56,28 @@ def retry_pause_ms(pauses_s: Sequence[float], failures: int) -> int | None:
     return milliseconds(pauses_s[failures - 1]) if failures <= len(pauses_s) else None
 
 
-def backoff_pause_ms(domain: str, level: int) -> int:
-    """Return the pause after the `level`th incident in a row: 60 s, doubling, with jitter, at most a day.
+def backoff_pause_ms(domain: str, level: int, first_ms: int) -> int:
+    """Return the pause after the `level`th incident in a row: `first_ms`, doubling, with jitter, at most a day.
 
     The jitter is made from domain and level, so that the same history gives the same times. Level 0 is no pause.
     """
     if level <= 0:
         return 0
-    base = min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS << min(level - 1, 32))
+    base = min(LONGEST_BACKOFF_MS, first_ms << min(level - 1, 32))
     digest = hashlib.blake2b(f"{domain}\0{level}".encode(), digest_size=4).digest()
     jitter = int.from_bytes(digest, "big") / 2**32 * BACKOFF_JITTER
     return min(LONGEST_BACKOFF_MS, base + int(base * jitter))
 
 
 def after_outcome(
-    pace: Pace, domain: str, host: str, outcome: Mapping[str, Any], *, incident: bool, now_ms: int
+    pace: Pace,
+    domain: str,
+    host: str,
+    outcome: Mapping[str, Any],
+    *,
+    incident: bool,
+    first_backoff_ms: int,
+    now_ms: int,
 ) -> Pace:
     """Return the domain's pace after a request ended.
 
@@ -81,6 +87,7 @@ def after_outcome(
         host: the authority that was asked.
         outcome: a `FetchOutcome` record.
         incident: the site refused for its load, or keeps failing.
+        first_backoff_ms: pause after the first incident.
         now_ms: when the outcome is handled.
 
     The hold only moves forward: a site's wish is never shortened. An incident is one step of backoff, however many
@@ -98,7 +105,7 @@ def after_outcome(
         level += 1
         began_ms = now_ms
         steps = level if wish_ms is None else level - 1
-        hold_until_ms = max(hold_until_ms, now_ms + backoff_pause_ms(domain, steps))
+        hold_until_ms = max(hold_until_ms, now_ms + backoff_pause_ms(domain, steps, first_backoff_ms))
     elif not incident and level and _is_good(outcome) and outcome["started_at_ms"] >= began_ms:
         level = 0
     if wish_ms is not None:

@@ -12,6 +12,7 @@ from pipeline.ops.submission import crawl_id
 from pipeline.web.url import CanonicalUrl, canonicalize
 
 LOOPBACK_DELAY_S = 0.05
+USUAL_PORTS = (80, 443)
 LOCALHOST = ("127.0.0.1", "::1")
 
 
@@ -45,7 +46,7 @@ def plan_crawl(
 
     Args:
         urls: start points.
-        include: globs of URLs to follow; none means everything on the start points' own hosts.
+        include: globs of URLs to follow; none means everything on the start points' own sites (see `_origins`).
         exclude: globs of URLs never to follow, start points excepted. A glob without a scheme is looked for in the
             paths of the start points' own hosts: from their beginning when it begins with a slash, else anywhere.
         max_depth: links followed from a start point.
@@ -62,7 +63,7 @@ def plan_crawl(
         raise ConfigurationError("name at least one URL")
     # Sorted: the same command in another order is the same crawl.
     hrefs = sorted({start.href for start in starts})
-    origins = sorted({_origin(start) for start in starts})
+    origins = sorted({origin for start in starts for origin in _origins(start)})
     rules = [{"action": "ALLOW", "pattern": href} for href in hrefs]
     rules += [{"action": "DENY", "pattern": glob} for glob in _globs(exclude, origins)]
     rules += [{"action": "ALLOW", "pattern": glob} for glob in _globs(include or ["/*"], origins)]
@@ -82,8 +83,25 @@ def plan_crawl(
     return CrawlPlan(definition, hrefs, local, delay_s)
 
 
-def _origin(url: CanonicalUrl) -> str:
-    return url.href.split("/", 3)[0] + "//" + url.href.split("/", 3)[2]
+def _origins(url: CanonicalUrl) -> list[str]:
+    """Return the origins of the site that a start point means.
+
+    On the usual ports: its host with and without `www.`, by HTTP and HTTPS, since sites redirect between these, often
+    from the very start point. A port of its own is one origin.
+    """
+    scheme, _, authority = url.href.split("/", 3)[:3]
+    if url.port not in USUAL_PORTS or not _is_name(url.host):
+        return [f"{scheme}//{authority}"]
+    bare = url.host.removeprefix("www.")
+    return [f"{each}://{prefix}{bare}" for each in ("http", "https") for prefix in ("", "www.")]
+
+
+def _is_name(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host != "localhost"
+    return False
 
 
 def _globs(patterns: Sequence[str], origins: Sequence[str]) -> list[str]:

@@ -28,6 +28,7 @@ from pipeline.topics import DOCUMENTS, STAGES
 CRAWL = "demo"
 MAX_DEPTH = 12
 DELAY_S = 0.2
+BACKOFF_S = 2.0
 SESSION_S = 6.0
 LOOK_S = 0.5
 END_LOOK_S = 1.5
@@ -232,6 +233,7 @@ class Demo:
             "HEADRACE_CONFIG": os.devnull,  # a configuration for a cluster is not meant for this
             "HEADRACE_BROKER__BOOTSTRAP": bootstrap,
             "HEADRACE_POLITENESS__DELAY_S": str(DELAY_S),
+            "HEADRACE_POLITENESS__BACKOFF_S": str(BACKOFF_S),
             "HEADRACE_DELIVERY__SESSION_TIMEOUT_S": str(SESSION_S),
             "HEADRACE_STORE__DIRECTORY": str(self._plan.directory / "documents"),
             "HEADRACE_STORE__SEGMENT_S": "1",

@@ -30,7 +30,9 @@ def outcome(**fields):
 
 def after(pace, *, incident=False, now_ms=NOW_MS, host="h.test", **fields):
     """The pace after an outcome."""
-    return after_outcome(pace, "h.test", host, outcome(**fields), incident=incident, now_ms=now_ms)
+    return after_outcome(
+        pace, "h.test", host, outcome(**fields), incident=incident, first_backoff_ms=60_000, now_ms=now_ms
+    )
 
 
 @given(st.integers(0, 4_000_000_000_000))
@@ -91,15 +93,15 @@ def test_retry_pauses_come_in_order_and_then_the_domain_backs_off():
 @given(st.text(max_size=10), st.integers(1, 200))
 def test_backoff_doubles_from_a_minute_to_a_day(domain, level):
     """The same history gives the same times, and jitter never shortens."""
-    pause = backoff_pause_ms(domain, level)
+    pause = backoff_pause_ms(domain, level, 60_000)
     base = min(LONGEST_BACKOFF_MS, 60_000 * 2 ** (level - 1))
     assert base <= pause <= min(LONGEST_BACKOFF_MS, base * 1.25)
-    assert pause == backoff_pause_ms(domain, level)
+    assert pause == backoff_pause_ms(domain, level, 60_000)
 
 
 def test_domains_that_broke_down_together_come_back_apart():
     """Jitter exists so that they do."""
-    assert 50 < len({backoff_pause_ms(f"d{n}.test", 1) for n in range(100)})
+    assert 50 < len({backoff_pause_ms(f"d{n}.test", 1, 60_000) for n in range(100)})
 
 
 def test_an_incident_is_one_step_however_many_requests_were_under_way():

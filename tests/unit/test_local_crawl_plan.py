@@ -36,8 +36,17 @@ def test_a_crawl_stays_on_the_hosts_of_its_start_points():
     assert ["http://a.test/docs/start", "https://b.test:8443/"] == made.start_urls
     for inside in ("http://a.test/", "http://a.test/other?x=*", "https://b.test:8443/x"):
         assert allows(made, inside)
-    for outside in ("https://a.test/", "http://a.test.evil.test/", "https://b.test/x", "http://www.a.test/"):
+    for outside in ("http://a.test.evil.test/", "https://b.test/x", "http://b.test:8443/", "http://news.a.test/"):
         assert not allows(made, outside)
+
+
+@pytest.mark.parametrize("start", ["http://a.test/", "https://www.a.test/x"])
+def test_a_site_is_its_host_with_and_without_www_by_either_scheme(start):
+    """A start point often redirects to the other form; the crawl must not end there."""
+    made = plan(start)
+    for form in ("http://a.test/y", "https://a.test/y", "http://www.a.test/y", "https://www.a.test/y"):
+        assert allows(made, form)
+    assert not allows(made, "https://www.a.test:8443/y")
 
 
 def test_include_narrows_or_widens_what_is_followed():
