@@ -121,7 +121,8 @@ def test_a_restore_that_nobody_wants_ends_and_goes_on_later(broker, log, store):
         writer.produce(log.topic, b"v", changelog_key("s", b"open"))
         writer.flush(10)
         assert None is log.restore(store, 0, NOW_S, lambda: not store.applied)
-    assert (100, 100) == (len(rows_of(store)), store.applied - 1)
+    assert 100 == len(rows_of(store))
+    assert store.applied in {100, 101}  # after the last change, or after the marker of its transaction too
     assert log.restore(store, 0, NOW_S, always) is not None
     assert 100 == len(rows_of(store))
 

@@ -70,7 +70,7 @@ def ended(worker):
 def test_a_process_gets_the_environment_and_its_output_is_kept(started):
     """What a worker said before it died is all there is to find out why."""
     worker = started(
-        "import os; print(os.environ['WISH'], os.environ['PATH'] > ''); raise SystemExit('alas')", WISH="x"
+        "import os; print(os.environ['WISH'], os.environ['PATH'] > '', flush=True); raise SystemExit('alas')", WISH="x"
     )
     ended(worker)
     assert "x True\nalas\n" == worker.tail()
