@@ -27,7 +27,8 @@ signal.pause()
 """
 HAS_A_CHILD = f"""
 import subprocess, sys
-subprocess.run([sys.executable, "-c", {BURNS!r}])
+code = {BURNS.replace("signal.pause()", "input()")!r}  # ends with its parent, whose pipe it reads
+subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE).wait()
 """
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
 
