@@ -149,7 +149,9 @@ class Worker(Section):
     data_dir: Path = Field(Path(".headrace"), description="state of workers and the local stack; can be lost")
     metrics_port: int = Field(0, ge=0, le=65535, description="Prometheus and /healthz; 0 takes a free port")
     metrics_host: str = Field("127.0.0.1", description="address the metrics listen on")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least important message logged"
+    )
 
 
 class Settings(Section):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.live import Live
 
+from pipeline.cli.live import progress
 from pipeline.cli.options import config_option
 from pipeline.config import Settings, client_options, load
 from pipeline.contracts.codec import load_codec
@@ -80,8 +80,8 @@ def crawl(
         sys.exit(INTERRUPTED)
     documents = sum(file.read_bytes().count(b"\n") for file in out.glob("documents-*.jsonl"))
     console.print(
-        f"{status.pages} pages fetched, {status.failed} URLs without a page, "
-        f"{sum(status.refused.values())} refused {dict(status.refused)}"
+        f"{status.pages} pages fetched, URLs without a page: {status.failed}, "
+        f"refused: {sum(status.refused.values())} {dict(status.refused)}"
     )
     console.print(f"{documents} documents in {out}")
 
@@ -127,12 +127,12 @@ def _follow(
         fleet.start()
         run.begin(plan.start_urls)
         console.print(f"crawl {plan.definition['crawl']}; Ctrl-C stops it, the same command goes on")
-        with Live(console=console, refresh_per_second=2) as live:
+        with progress(console) as show:
             while True:
                 check()
                 fleet.look_after()
                 status = run.status()
-                live.update(
+                show(
                     f"{status.pages} pages, {status.waiting - status.parked} waiting, {status.out} out, "
                     f"{status.seen} URLs known"
                 )

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.live import Live
 
+from pipeline.cli.live import progress
 from pipeline.cli.options import json_option
 from pipeline.config import load
-from pipeline.local.demo import Demo, DemoPlan, DemoResult, DemoState, progress_view, result_table, worker_counts
+from pipeline.local.demo import Demo, DemoPlan, DemoResult, progress_view, result_table, worker_counts
 
 
 @click.command()
@@ -54,8 +54,8 @@ def demo(
     console = Console(stderr=as_json)
     plan = DemoPlan(hosts, pages, seed, kills, counts, directory.absolute(), limit_s)
     try:
-        with Live(console=console, refresh_per_second=2) as live:
-            result = Demo(plan, lambda state: _show(live, state)).run()
+        with progress(console) as show:
+            result = Demo(plan, lambda state: show(progress_view(state))).run()
     except KeyboardInterrupt:
         console.print("interrupted")
         sys.exit(130)
@@ -67,10 +67,6 @@ def demo(
         if not result.ended:
             console.print(f"[bold red]the crawl did not end within {limit_s:.0f} s[/]")
     sys.exit(0 if result.ok else 1)
-
-
-def _show(live: Live, state: DemoState) -> None:
-    live.update(progress_view(state))
 
 
 def _as_json(result: DemoResult) -> dict[str, object]:

@@ -93,7 +93,7 @@ def test_a_crawl_ends_by_itself_and_says_what_came_of_it(world, tmp_path):
     (tmp_path / "out" / "documents-0000-x.jsonl").write_text(json.dumps({"url": URL}) + "\n")
     answer = world.invoke(URL)
     assert 0 == answer.exit_code, answer.output
-    assert "2 pages fetched, 1 URLs without a page, 4 refused {'scope': 4}" in answer.output
+    assert "2 pages fetched, URLs without a page: 1, refused: 4 {'scope': 4}" in answer.output
     assert "1 documents in out" in answer.output
     assert ["broker starts", "workers start", ("begin", [URL]), "workers stop", "broker stops"] == world.events
 
