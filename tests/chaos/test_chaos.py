@@ -8,7 +8,7 @@ import pytest
 from tests.chaos.harness import ChaosRun
 from tests.chaos.plan import plan
 
-SHORT_S = 25.0
+SHORT_S = 20.0
 ROUND_S = 120.0
 BROKER_KILL_EVERY_S = 30.0
 MINUTES = float(os.environ.get("CHAOS_MINUTES", "10"))

@@ -31,6 +31,9 @@ def test_on_revoke_work_is_drained_committed_with_the_old_generation_and_forgott
     """What ends within the grace is not done again; the rest is the next owner's, even where it can't be stopped."""
     stage = stage_factory("parallel")
     older = stage.worker("older", delivery__revoke_grace_s=GRACE_S, delivery__commit_interval_s=600).start()
+    out = reader(stage.toy.out)
+    to_all(broker.bootstrap, stage, b"urgent:first")
+    out.until_count(2)  # from here on nothing is committed before the revoke
     to_all(broker.bootstrap, stage, b"gate:soon", b"gate:late", b"stubborn:never")
     for value in in_all(stage, b"gate:soon", b"gate:late", b"stubborn:never"):
         stage.until_begun(value)
@@ -44,13 +47,12 @@ def test_on_revoke_work_is_drained_committed_with_the_old_generation_and_forgott
     assert [1, 1] == [stage.begun(value) for value in in_all(stage, b"gate:soon")]
     stage.open_gate("late")
     stage.open_gate("never")
-    until(lambda: len(stage.journal("end")) == 6, "everything handled")
+    until(lambda: len(stage.journal("end")) == 8, "everything handled")
     stage.open_gate("never.after")  # the older worker's own handling of it ends only now
-    until(lambda: len(stage.journal("end")) == 8, "the ends of what could not be stopped")
+    until(lambda: len(stage.journal("end")) == 10, "the ends of what could not be stopped")
     to_all(broker.bootstrap, stage, b"urgent:last")
-    out = reader(stage.toy.out)
-    out.until_count(8)
-    expected = in_all(stage, b"gate:soon", b"gate:late", b"stubborn:never", b"urgent:last")
+    out.until_count(10)
+    expected = in_all(stage, b"urgent:first", b"gate:soon", b"gate:late", b"stubborn:never", b"urgent:last")
     out.read_to_end()
     assert dict.fromkeys(expected, 1) == dict(out.values)
     assert older.running

@@ -62,6 +62,28 @@ def test_changes_and_their_position_are_written_as_one(tmp_path):
     store.close()
 
 
+def test_an_interrupted_write_leaves_neither_changes_nor_position(tmp_path):
+    """The same, at the one moment that counts: there is a single write, and it has everything."""
+
+    class OneWrite:
+        def __init__(self, real):
+            self.real, self.writes = real, 0
+
+        def write(self, batch):
+            self.writes += 1
+            self.real.write(batch)
+
+    store = PartitionStore(tmp_path / "0", TABLES)
+    real, store._db = store._db, OneWrite(store._db)
+    store.apply({("s", b"a"): b"1"}, 7, 1.0)
+    assert 1 == store._db.writes
+    store._db = real
+    store.close()
+    store = PartitionStore(tmp_path / "0", TABLES)
+    assert (7, b"1") == (store.applied, store.get("s", b"a"))
+    store.close()
+
+
 def test_a_position_alone_can_be_written(store):
     """Control records move it although nothing changed."""
     store.apply({}, 5, 1.0)

@@ -1,0 +1,333 @@
+"""The ordered runner without a broker, on real stores: rounds, timers, hand-over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+from faust.types import TP
+from prometheus_client import CollectorRegistry
+
+from pipeline.config import Delivery
+from pipeline.delivery import runner as module
+from pipeline.delivery.api import Output
+from pipeline.delivery.assignment import Assignment, Batch, Start
+from pipeline.delivery.identity import Identity
+from pipeline.delivery.metrics import DeliveryMetrics
+from pipeline.delivery.offsets import OffsetMap
+from pipeline.delivery.ordered import OrderedRunner
+from pipeline.delivery.transactions import Verdict
+from pipeline.errors import InputError
+from pipeline.state.changelog import PlainRows, Restored
+from pipeline.state.store import PartitionStore
+
+FIRST, SECOND, OUT = "first", "second", "out"
+PLACES = [TP(topic, number) for number in (0, 1) for topic in (FIRST, SECOND)]
+LIMIT_S = 5.0
+
+
+class Record(NamedTuple):
+    """What was read, with every field but the place defaulted."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes | None = b"v"
+    timestamp: int = 0
+    key: bytes | None = b"k"
+    headers: tuple = ()
+
+
+class Partition:
+    """Notes what it is asked to do; table s counts records, table t holds when a timer is due."""
+
+    def __init__(self, stage, number, view):
+        self.stage, self.number, self.view = stage, number, view
+
+    def handle(self, record, now):
+        self.stage.entered.set()
+        self.stage.gate.wait(LIMIT_S)
+        self.stage.handled.append((record.topic, record.partition, record.offset))
+        self.view.put("s", b"count", b"%d" % (int(self.view.get("s", b"count") or b"0") + 1))
+        if record.value == b"bad":
+            raise InputError("invalid_task", "bad")
+        if record.value == b"timer":
+            self.view.put("t", b"due", b"%d" % (now + 5))
+        return [Output(OUT, b"%s/%d/%d" % (record.topic.encode(), record.partition, record.offset))]
+
+    def due(self):
+        row = self.view.get("t", b"due")
+        return None if row is None else float(row)
+
+    def tick(self, now):
+        self.view.delete("t", b"due")
+        return [Output(OUT, b"tick/%d" % self.number)]
+
+    def before_commit(self, positions, now):
+        self.stage.ranges.append(positions)
+        return []
+
+    def committed(self):
+        pass
+
+    def aborted(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class Stage:
+    """Opens partitions; records wait for the gate, which is open at first."""
+
+    def __init__(self):
+        self.gate, self.entered = threading.Event(), threading.Event()
+        self.gate.set()
+        self.handled, self.ranges, self.opened = [], [], []
+
+    def open(self, partition, view, now):
+        self.opened.append(partition)
+        return Partition(self, partition, view)
+
+
+class Producer:
+    """Commits everything, or what it is told."""
+
+    def __init__(self):
+        self.works, self.verdicts = [], []
+
+    def run(self, work):
+        self.works.append(work)
+        verdict = self.verdicts.pop(0) if self.verdicts else Verdict.COMMITTED
+        return verdict, {number: len(self.works) for number in work.changes}
+
+
+class World:
+    """A runner with everything around it faked but its stores."""
+
+    def __init__(self, tmp_path):
+        self.now_s = 1_000.0
+        self.directory = tmp_path
+        consumer = SimpleNamespace(current_assignment=None, held=set())
+        self.app = SimpleNamespace(
+            conf=SimpleNamespace(id="group"),
+            consumer=consumer,
+            monitor=SimpleNamespace(on_tp_commit=lambda offsets: None),
+            on_partitions_revoked=SimpleNamespace(connect=lambda *args, **kwargs: None),
+        )
+        self.stage, self.producer = Stage(), Producer()
+        changelog = SimpleNamespace(topic="log", rows=PlainRows(), restore=lambda *args: Restored(0, 0.0))
+        self.runner = OrderedRunner(
+            self.app,
+            self.stage,
+            changelog=changelog,
+            directory=tmp_path,
+            tables=("s", "t"),
+            clock=lambda: self.now_s,
+            stage_name="toy",
+            settings=Delivery(breaker_records=5),
+            options={"bootstrap.servers": "127.0.0.1:1"},
+            input_topics=(FIRST, SECOND),
+            partitions=2,
+            max_bytes={OUT: 1_000, f"{FIRST}-dlq": 10_000, f"{SECOND}-dlq": 10_000},
+            producer=self.producer,
+            metrics=DeliveryMetrics(CollectorRegistry(), "toy"),
+            interval_s=0.1,
+        )
+        self.runner._ready.set()
+        self.crashed_with = []
+        self.runner.crash = self._crash
+
+    async def _crash(self, error):
+        self.crashed_with.append(error)
+
+    async def assign(self):
+        """Give both partitions to the worker and wait until they are open."""
+        starts = {tp: Start(OffsetMap(0, 0), 0) for tp in PLACES}
+        assignment = Assignment(Identity("group", 1, "member"), frozenset(PLACES), starts)
+        self.app.consumer.current_assignment = assignment
+        self.runner.assigned(assignment)
+        await self.until(lambda: len(self.runner._slots) == 2 and all(s.logic for s in self.runner._slots.values()))
+        return assignment
+
+    async def until(self, condition):
+        """Wait for what a thread does."""
+        async with asyncio.timeout(LIMIT_S):
+            while not condition():  # noqa: ASYNC110  # threads set no asyncio event
+                await asyncio.sleep(0)
+
+    async def submit(self, topic, partition, start, *values):
+        """Hand a batch over as the agent does."""
+        records = [Record(topic, partition, start + index, value) for index, value in enumerate(values)]
+        batch = Batch(records, start, start + len(values), self.app.consumer.current_assignment)
+        await self.runner.submit(
+            SimpleNamespace(value=batch, message=SimpleNamespace(topic=topic, partition=partition))
+        )
+
+    async def commit(self):
+        """Do a round."""
+        await asyncio.wait_for(self.runner.commit(), LIMIT_S)
+
+
+@pytest.fixture
+async def world(tmp_path, monkeypatch):
+    """A world whose process is not ended."""
+    monkeypatch.setattr(module, "exit_after", lambda seconds, code: None)
+    monkeypatch.setattr(os, "kill", lambda pid, number: None)
+    made = World(tmp_path)
+    yield made
+    made.stage.gate.set()
+    await made.runner._on_revoked(made.app, set())
+    made.runner._thread.shutdown()
+    assert [] == made.crashed_with
+
+
+def position(work, topic, number):
+    """The position that a work commits for an input; None where it commits none."""
+    offset_map = work.positions.get(TP(topic, number))
+    return None if offset_map is None else offset_map.base
+
+
+async def test_a_round_takes_the_inputs_in_the_order_of_the_stage(world):
+    """Urgent tasks before others, outcomes before new work: partition by partition, in one transaction."""
+    await world.assign()
+    await world.submit(SECOND, 0, 0, b"v", b"v")
+    await world.submit(FIRST, 0, 0, b"v")
+    await world.submit(SECOND, 1, 0, b"v")
+    await world.commit()
+    assert [(FIRST, 0, 0), (SECOND, 0, 0), (SECOND, 0, 1), (SECOND, 1, 0)] == world.stage.handled
+    (work,) = world.producer.works
+    assert (1, 2, 1) == (position(work, FIRST, 0), position(work, SECOND, 0), position(work, SECOND, 1))
+    assert [{FIRST: (0, 1), SECOND: (0, 2)}, {SECOND: (0, 1)}] == world.stage.ranges
+
+
+async def test_what_is_queued_at_a_revoke_is_not_committed_past(world):
+    """It was fetched and not handled: the next owner has to begin with it."""
+    await world.assign()
+    world.stage.gate.clear()
+    await world.submit(FIRST, 0, 0, b"v")
+    round_in_work = asyncio.create_task(world.runner.commit())
+    await world.until(world.stage.entered.is_set)
+    await world.submit(FIRST, 0, 1, b"v", b"v")
+    revoke = asyncio.create_task(world.runner._on_revoked(world.app, set()))
+    await world.until(lambda: world.runner._closing)
+    world.stage.gate.set()
+    await asyncio.wait_for(asyncio.gather(round_in_work, revoke), LIMIT_S)
+    assert [1] == [position(work, FIRST, 0) for work in world.producer.works]
+    assert [(FIRST, 0, 0)] == world.stage.handled
+
+
+async def test_batches_that_arrive_while_a_round_is_in_work_do_not_disturb_it(world):
+    """Partitions may be opened, and batches come, while the thread goes through what it was given."""
+    assignment = await world.assign()
+    world.runner._slots.pop(1)
+    world.stage.gate.clear()
+    await world.submit(FIRST, 0, 0, b"v")
+    round_in_work = asyncio.create_task(world.runner.commit())
+    await world.until(world.stage.entered.is_set)
+    for number in (1, 2, 3):
+        world.runner._slots[number] = world.runner._slot(1, assignment)
+    world.stage.gate.set()
+    await asyncio.wait_for(round_in_work, LIMIT_S)
+    assert [1] == [position(work, FIRST, 0) for work in world.producer.works]
+    for number in (2, 3):
+        world.runner._slots.pop(number)
+
+
+async def test_a_timer_is_a_transaction_of_its_own_with_a_position_of_its_partition(world):
+    """No earlier than it is due, and fenced like every other."""
+    await world.assign()
+    await world.submit(FIRST, 1, 0, b"timer")
+    await world.commit()
+    world.now_s += 4.5
+    assert 0.5 == pytest.approx(world.runner._next_wake_s())
+    await world.commit()
+    assert 1 == len(world.producer.works)
+    world.now_s += 0.5
+    await world.commit()
+    (_, work) = world.producer.works
+    assert [b"tick/1"] == [output.value for output in work.outputs]
+    assert {TP(FIRST, 1)} == work.positions.keys()
+    assert None is world.runner._next_wake_s()
+
+
+async def test_a_partition_without_records_commits_where_it_starts(world):
+    """Its timers were restored with its state; a zombie that ticks must have something to be fenced by."""
+    store = PartitionStore(world.directory / "0", ("s", "t"))
+    store.apply({("t", b"due"): b"1"}, 1, 0.0)
+    store.close()
+    await world.assign()
+    await world.until(lambda: world.runner._next_due is not None)
+    await world.commit()
+    (work,) = world.producer.works
+    assert 0 == position(work, FIRST, 0)
+
+
+async def test_state_and_position_are_applied_after_the_commit_and_only_then(world):
+    """An abort leaves store and staged state as they were; the same records give the same again."""
+    await world.assign()
+    world.producer.verdicts = [Verdict.ABORTED]
+    await world.submit(FIRST, 0, 0, b"v", b"v")
+    store = world.runner._slots[0].store
+    await world.commit()
+    assert (0, None) == (store.applied, store.get("s", b"count"))
+    await world.commit()
+    first, second = world.producer.works
+    assert first == second
+    assert (2, b"2") == (store.applied, store.get("s", b"count"))
+    assert [(b"scount", b"2")] == [(key, value) for _, key, value in second.changes[0]]
+
+
+async def test_a_record_that_fails_half_way_leaves_nothing_but_its_dead_letter(world):
+    """What it counted is undone; those before and after it in the round are not."""
+    await world.assign()
+    await world.submit(FIRST, 0, 0, b"v", b"bad", b"v")
+    await world.commit()
+    (work,) = world.producer.works
+    assert [OUT, f"{FIRST}-dlq", OUT] == [output.topic for output in work.outputs]
+    assert b"2" == world.runner._slots[0].store.get("s", b"count")
+    assert 3 == position(work, FIRST, 0)
+
+
+async def test_a_partition_stops_at_the_record_that_trips_its_breaker(world):
+    """What follows stays where it is, for a worker that can handle it; the other input goes on."""
+    await world.assign()
+    await world.submit(FIRST, 0, 0, *[b"bad"] * 8)
+    await world.submit(SECOND, 0, 0, b"v")
+    await world.commit()
+    (work,) = world.producer.works
+    assert (5, 1) == (position(work, FIRST, 0), position(work, SECOND, 0))
+    await world.submit(SECOND, 0, 1, b"v")
+    await world.commit()
+    assert {SECOND} == {tp.topic for tp in world.producer.works[1].positions}
+
+
+async def test_an_undone_round_trips_no_breaker(world):
+    """Its dead letters were not written; they are counted when they are."""
+    await world.assign()
+    world.producer.verdicts = [Verdict.ABORTED]
+    await world.submit(FIRST, 0, 0, *[b"bad"] * 4)
+    await world.commit()
+    await world.commit()
+    await world.submit(FIRST, 0, 4, b"v")
+    await world.commit()
+    assert [4, 5] == [position(work, FIRST, 0) for work in world.producer.works[1:]]
+
+
+async def test_a_fenced_round_is_forgotten(world):
+    """The partitions have another owner: their stores are closed, nothing is taken for them any more."""
+    assignment = await world.assign()
+    world.producer.verdicts = [Verdict.FENCED]
+    await world.submit(FIRST, 0, 0, b"v")
+    await world.commit()
+    assert world.app.consumer.current_assignment is None
+    await asyncio.get_running_loop().run_in_executor(world.runner._thread, lambda: None)
+    PartitionStore(world.directory / "0", ("s", "t")).close()  # it can be opened again
+    world.app.consumer.current_assignment = assignment
+    await world.submit(FIRST, 0, 1, b"v")
+    await world.commit()
+    assert 1 == len(world.producer.works)
