@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.calibration import calibrate
-from bench.origin import HOSTS, PAGES, Origin
+from bench.origin import HOSTS, Origin
 from bench.scrapy_peer import PeerResult, run_scrapy
 from pipeline.config import client_options, load
 from pipeline.contracts.codec import load_codec
@@ -40,6 +40,8 @@ LOOK_S = 0.25
 END_LOOK_S = 1.5
 READY_LIMIT_S = 60.0
 RUN_LIMIT_S = 600.0
+PAGES = 60
+"""Of each host: long enough a run that its ends do not count."""
 CRAWL = "bench"
 PACKAGES = ("faust-streaming", "aiokafka", "confluent-kafka", "httpx", "aiohttp", "selectolax", "fastavro", "Scrapy")
 SERIES = re.compile(rb"^headrace_(records|commits|outputs)_total\{[^}]*\} ([0-9.e+]+)$", re.MULTILINE)
@@ -195,7 +197,7 @@ def main() -> None:
     """Run it and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
     parser.add_argument("--hosts", type=int, default=HOSTS)
-    parser.add_argument("--pages", type=int, default=PAGES)
+    parser.add_argument("--pages", type=int, default=PAGES, help="of each host")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", action="append", default=[], metavar="STAGE=N")
     parser.add_argument("--parse-processes", type=int, default=1)
