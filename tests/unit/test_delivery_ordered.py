@@ -20,7 +20,7 @@ from pipeline.delivery.identity import Identity
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.offsets import OffsetMap
 from pipeline.delivery.ordered import OrderedRunner
-from pipeline.delivery.transactions import Verdict
+from pipeline.delivery.transactions import Verdict, record_bytes
 from pipeline.errors import InputError
 from pipeline.state.changelog import PlainRows, Restored
 from pipeline.state.store import PartitionStore
@@ -28,6 +28,7 @@ from pipeline.state.store import PartitionStore
 FIRST, SECOND, OUT = "first", "second", "out"
 PLACES = [TP(topic, number) for number in (0, 1) for topic in (FIRST, SECOND)]
 LIMIT_S = 5.0
+LETTER_BYTES = 10_000
 
 
 class Record(NamedTuple):
@@ -53,7 +54,7 @@ class Partition:
         self.stage.gate.wait(LIMIT_S)
         self.stage.handled.append((record.topic, record.partition, record.offset))
         self.view.put("s", b"count", b"%d" % (int(self.view.get("s", b"count") or b"0") + 1))
-        if record.value == b"bad":
+        if record.value.startswith(b"bad"):
             raise InputError("invalid_task", "bad")
         if record.value == b"timer":
             self.view.put("t", b"due", b"%d" % (now + 5))
@@ -133,7 +134,7 @@ class World:
             options={"bootstrap.servers": "127.0.0.1:1"},
             input_topics=(FIRST, SECOND),
             partitions=2,
-            max_bytes={OUT: 1_000, f"{FIRST}-dlq": 10_000, f"{SECOND}-dlq": 10_000},
+            max_bytes={OUT: 1_000, f"{FIRST}-dlq": LETTER_BYTES, f"{SECOND}-dlq": LETTER_BYTES},
             producer=self.producer,
             metrics=DeliveryMetrics(CollectorRegistry(), "toy"),
             interval_s=0.1,
@@ -291,6 +292,17 @@ async def test_a_record_that_fails_half_way_leaves_nothing_but_its_dead_letter(w
     assert [OUT, f"{FIRST}-dlq", OUT] == [output.topic for output in work.outputs]
     assert b"2" == world.runner._slots[0].store.get("s", b"count")
     assert 3 == position(work, FIRST, 0)
+
+
+async def test_a_dead_letter_fits_its_topic(world):
+    """A record may be larger than any topic takes once it is unpacked; its letter is cut, and nothing is aborted."""
+    await world.assign()
+    await world.submit(FIRST, 0, 0, b"bad" + bytes(2 * LETTER_BYTES))
+    await world.commit()
+    ((letter,),) = (work.outputs for work in world.producer.works)
+    assert record_bytes(letter) <= LETTER_BYTES
+    assert letter.value.startswith(b"bad")
+    assert "dlq-cut" in dict(letter.headers)
 
 
 async def test_a_partition_stops_at_the_record_that_trips_its_breaker(world):
