@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.config import Settings
 from pipeline.contracts.codec import load_codec
+from pipeline.delivery.cluster import cluster_mark
 from pipeline.delivery.worker import Worker
 from pipeline.store.segments import TABLES, Place, StoreStage
 from pipeline.topics import DOCUMENTS, SEGMENTS
@@ -14,13 +15,13 @@ from pipeline.topics import DOCUMENTS, SEGMENTS
 def build(settings: Settings) -> Worker:
     """Wire one worker of the stage."""
     codecs = load_codec(settings.registry.lock)
+    worker = Worker("store", settings, max_poll_records=500)
     stage = StoreStage(
-        Place(settings.store.directory, settings.store.segment_documents),
+        Place(settings.store.directory, settings.store.segment_documents, cluster_mark(worker.options)),
         decode=codecs.decoder(DOCUMENTS.subject),
         encode_segment=codecs.encoder(SEGMENTS.subject),
         decode_segment=codecs.decoder(SEGMENTS.subject),
     )
-    worker = Worker("store", settings, max_poll_records=500)
     worker.run_ordered(stage, TABLES, interval_s=settings.store.segment_s)
 
     @worker.agent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -11,12 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+import orjson
 from rich.console import Console
 
 from pipeline.cli.live import progress
 from pipeline.cli.options import config_option
 from pipeline.config import Settings, client_options, load
 from pipeline.contracts.codec import load_codec
+from pipeline.fetch.guard import AddressGuard
 from pipeline.local.crawl_plan import CrawlPlan, plan_crawl
 from pipeline.local.crawl_run import CrawlRun, CrawlStatus
 from pipeline.local.stack import LocalStack, with_addresses
@@ -66,6 +69,9 @@ def crawl(
         urls, include=include, exclude=exclude, max_depth=max_depth, max_pages=max_pages, delay_s=delay_s,
         now=time.time(),
     )  # fmt: skip
+    if delay_s is not None and not math.isfinite(delay_s):
+        raise click.BadParameter("not a number of seconds", param_hint="--delay")
+    AddressGuard([*loaded.settings.fetch.allow_addresses, *allow_address])  # refused here, not by a worker later
     console = Console(stderr=True)
     directory = (loaded.settings.worker.data_dir / "crawls" / plan.definition["crawl"]).absolute()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -78,12 +84,18 @@ def crawl(
     except KeyboardInterrupt:
         console.print("stopped; the same command goes on from here")
         sys.exit(INTERRUPTED)
-    documents = sum(file.read_bytes().count(b"\n") for file in out.glob("documents-*.jsonl"))
+    documents = _documents(out, plan.definition["crawl"])
     console.print(
         f"{status.pages} pages fetched, URLs without a page: {status.failed}, "
         f"refused: {sum(status.refused.values())} {dict(status.refused)}"
     )
-    console.print(f"{documents} documents in {out}")
+    console.print(f"{documents} documents in {out}; the crawl's state is in {directory}: remove it to begin anew")
+
+
+def _documents(out: Path, crawl_id: str) -> int:
+    """Count a crawl's documents; other crawls may write to the same place."""
+    lines = (line for file in out.glob("documents-*.jsonl") for line in file.read_bytes().splitlines())
+    return sum(1 for line in lines if orjson.loads(line)["crawl"] == crawl_id)
 
 
 @contextlib.contextmanager

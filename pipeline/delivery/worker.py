@@ -8,6 +8,7 @@ import logging
 import os
 import ssl
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TextIO
 
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 BATCHES_BUFFERED = 4
 MAX_FETCH_BYTES = 1 << 20
 HEARTBEAT_MARGIN_S = 2.0
+LOCK_PAUSE_S = 0.2
 
 
 class Layout(NamedTuple):
@@ -181,7 +183,7 @@ class Worker:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._lock = (self.directory / "owner").open("a+", encoding="ascii")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._wait_for_lock(self._lock)
             self._lock.truncate(0)
             os.write(self._lock.fileno(), f"{os.getpid()}\n".encode())  # unbuffered: a full disk answers here
         except BlockingIOError as exc:
@@ -192,6 +194,19 @@ class Worker:
             raise ConfigurationError(
                 f"{self.directory}: {exc.strerror}; name another directory by worker.data_dir"
             ) from exc
+
+    def _wait_for_lock(self, lock: TextIO) -> None:
+        """A predecessor whose supervisor was killed may still be draining: as long as a shutdown takes."""
+        deadline = time.monotonic() + self.settings.delivery.shutdown_s
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LOCK_PAUSE_S)
+            else:
+                return
 
     def _install(self, runner: Runner) -> None:
         self._runner = runner

@@ -195,8 +195,8 @@ class FetchStage:
                 visit.domain, visit.partition, delay_s=visit.delay_s, not_before=self._not_before(visit)
             )
             if isinstance(slot, Deferred):
-                # Put off again each time, a cookie gate behind a long delay would be asked for ever.
-                return Ending("HTTP_ERROR", "hop_deferred") if hop else self._deferred(slot, "gate")
+                # An attempt, for put off each time a cookie gate behind a long delay would be asked for ever.
+                return Ending("NETWORK_ERROR", "hop_deferred") if hop else self._deferred(slot, "gate")
             with slot:
                 try:
                     response = await self._request(visit, cookies)

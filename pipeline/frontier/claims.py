@@ -196,7 +196,7 @@ class Claims:
         """
         value = source.value or b""
         batch = self._decode_links(value)
-        _check_crawl(batch["crawl"], "schema_rejected")
+        check_crawl(batch["crawl"], "schema_rejected")
         if batch["depth"] < 0:
             raise InputError("schema_rejected", f"{batch['depth']} is negative", field="depth")
         state = self._crawls.change(batch["crawl"])
@@ -315,7 +315,7 @@ def check_task(record: Record, max_url_bytes: int) -> None:
     Raises:
         InputError: `invalid_task`, with the field at fault.
     """
-    _check_crawl(record["crawl"], "invalid_task")
+    check_crawl(record["crawl"], "invalid_task")
     if not 1 <= record["priority"] <= 5:
         raise InputError("invalid_task", f"{record['priority']} is not between 1 and 5", field="priority")
     for field in ("depth", "submitted_at_ms", "not_before_ms", "timeout_ms"):
@@ -329,7 +329,12 @@ def check_task(record: Record, max_url_bytes: int) -> None:
         raise InputError("invalid_task", f"a hop is longer than {max_url_bytes} bytes", field="redirects")
 
 
-def _check_crawl(crawl: str, reason: str) -> None:
+def check_crawl(crawl: str, reason: str) -> None:
+    """Refuse an id that no crawl can have: it would make rows that nobody ever removes.
+
+    Raises:
+        InputError: with the reason.
+    """
     if not crawl:
         raise InputError(reason, "is empty", field="crawl")
     if len(crawl.encode()) > MAX_TEXT_BYTES or "\0" in crawl:

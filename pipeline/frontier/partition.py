@@ -14,7 +14,7 @@ from pipeline.delivery.api import Output, SourceRecord, StateView
 from pipeline.errors import InputError
 from pipeline.frontier import politeness
 from pipeline.frontier.budget import CrawlBudget, DomainBudget
-from pipeline.frontier.claims import Claims
+from pipeline.frontier.claims import Claims, check_crawl
 from pipeline.frontier.crawls import CrawlBook
 from pipeline.frontier.domains import DomainBook, Slots
 from pipeline.frontier.emission import Emission
@@ -167,9 +167,6 @@ class FrontierPartition:
     # ---- an ordered partition
 
     def handle(self, record: SourceRecord, now: float) -> list[Output]:
-        if record.value is None:
-            self._around.counters["records_without_value"] += 1
-            return []
         now_ms = politeness.milliseconds(now)
         outputs = self._handlers[record.topic](record, now_ms)
         outputs += self._settle(now_ms)
@@ -211,6 +208,7 @@ class FrontierPartition:
 
     def _on_parsed(self, record: SourceRecord, _now_ms: int) -> list[Output]:
         parsed = self._decode_parsed(record.value)
+        check_crawl(parsed["crawl"], "schema_rejected")
         targets = parsed["link_records"]
         if any(not 0 <= target < self._around.partitions for target in targets):
             raise InputError("schema_rejected", "a partition that there is not", field="link_records")
@@ -226,6 +224,7 @@ class FrontierPartition:
 
     def _on_outcome(self, record: SourceRecord, now_ms: int) -> list[Output]:
         outcome = self._decode_outcome(record.value)
+        check_crawl(outcome["crawl"], "schema_rejected")
         brought = outcome["outcome"] == "FETCHED"
         state = self._crawls.change(outcome["crawl"])
         state.pages_fetched += brought

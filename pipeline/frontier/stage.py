@@ -28,7 +28,7 @@ class FrontierStage:
 
     Attributes:
         counters: since the worker started: `tasks_known`, `tasks_forwarded`, `links_forwarded`, `stale_outcomes`,
-            `dead_tasks`, `lane_records_lost`, `records_without_value`.
+            `dead_tasks`, `lane_records_lost`.
     """
 
     def __init__(

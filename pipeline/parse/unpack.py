@@ -17,7 +17,6 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _ZSTD: Final = zstandard.ZstdDecompressor()
 _PIECE_BYTES: Final = 65_536
-_GZIP_LEVELS: Final = 2  # a .gz file that a server packed once more
 
 
 def body_of(page: Mapping[str, Any]) -> bytes:
@@ -53,13 +52,15 @@ def gunzip(body: bytes, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Unpack a gzip file (RFC 1952, several members and all); anything else comes back as it is.
 
     Returns:
-        At most `limit_bytes`. Of a damaged or cut file, what could be read.
+        At most `limit_bytes`. Of a damaged or cut file, what could be read. Content that only begins like a gzip file
+        is left as it is.
     """
-    for _ in range(_GZIP_LEVELS):
-        if not body.startswith(_GZIP_MAGIC):
-            break
-        body = _members(body, limit_bytes)
-    return body
+    if not body.startswith(_GZIP_MAGIC):
+        return body
+    once = _members(body, limit_bytes)
+    # A .gz file that a server packed once more.
+    twice = _members(once, limit_bytes) if once.startswith(_GZIP_MAGIC) else b""
+    return twice or once
 
 
 def _members(packed: bytes, limit_bytes: int) -> bytes:

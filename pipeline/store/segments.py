@@ -65,10 +65,12 @@ class Place(NamedTuple):
     Attributes:
         directory: of finished files; made when missing.
         documents: most documents in a file.
+        mark: stands for the cluster, in every name: two clusters have the same offsets, and may share a place.
     """
 
     directory: Path
     documents: int
+    mark: str
 
 
 class SegmentPartition:
@@ -98,7 +100,7 @@ class SegmentPartition:
     ) -> None:
         self._partition = partition
         self._view = view
-        self._directory, self._most_documents = place
+        self._directory, self._most_documents, self._mark = place
         self._temporary = self._directory / TEMPORARY
         self._decode = decode
         self._encode_segment = encode_segment
@@ -111,7 +113,7 @@ class SegmentPartition:
 
     @property
     def _prefix(self) -> str:
-        return f"documents-{self._partition:04d}-"
+        return f"documents-{self._mark}-{self._partition:04d}-"
 
     @contextlib.contextmanager
     def _plain_disk_errors(self) -> Iterator[None]:
@@ -132,6 +134,8 @@ class SegmentPartition:
 
     def _publish(self, path: Path, name: str) -> None:
         target = self._directory / name
+        if path.exists() and target.exists() and target.read_bytes() != path.read_bytes():
+            raise ConfigurationError(f"{target} is there already with other documents; name another store.directory")
         try:
             path.replace(target)
         except FileNotFoundError:
@@ -203,7 +207,8 @@ class SegmentPartition:
         """Make the round's files visible.
 
         Raises:
-            ConfigurationError: the disk refuses; who opens the partition next makes them visible.
+            ConfigurationError: the disk refuses, or a file of that name has other documents (of a topic that was made
+                anew); who opens the partition next makes them visible.
         """
         with self._plain_disk_errors():
             for name in self._written:

@@ -10,6 +10,7 @@ from pipeline.cli import crawl as command
 from pipeline.cli.crawl import crawl
 from pipeline.config import load
 from pipeline.errors import BrokerError
+from pipeline.local.crawl_plan import plan_crawl
 from pipeline.local.crawl_run import CrawlStatus
 from pipeline.local.stack import Addresses
 
@@ -90,7 +91,10 @@ def world(monkeypatch, tmp_path):
 def test_a_crawl_ends_by_itself_and_says_what_came_of_it(world, tmp_path):
     """The last lines are what a person remembers: pages, failures, refusals with their reason, where the files are."""
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "documents-0000-x.jsonl").write_text(json.dumps({"url": URL}) + "\n")
+    usual = {"include": (), "exclude": (), "max_depth": None, "max_pages": None, "delay_s": None, "now": 0.0}
+    ours = plan_crawl([URL], **usual).definition["crawl"]
+    lines = [json.dumps({"url": URL, "crawl": crawl_id}) + "\n" for crawl_id in (ours, "another crawl")]
+    (tmp_path / "out" / "documents-0a-0000-x.jsonl").write_text("".join(lines))
     answer = world.invoke(URL)
     assert 0 == answer.exit_code, answer.output
     assert "2 pages fetched, URLs without a page: 1, refused: 4 {'scope': 4}" in answer.output

@@ -21,3 +21,34 @@ def test_a_disk_that_refuses_the_owners_number_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match=rf"{re.escape(str(owner.parent))}: .*worker\.data_dir"):
         worker._take_directory()
     worker._lock.close()  # a worker holds it to its end
+
+
+def test_a_predecessor_that_is_still_draining_is_waited_for(tmp_path, monkeypatch):
+    """A command that was killed leaves its workers a shutdown long: started again at once, it must not give up."""
+    settings = Settings(broker=Broker(bootstrap="127.0.0.1:1"), worker=Worker(data_dir=tmp_path))
+    predecessor, successor = delivery.Worker("store", settings), delivery.Worker("store", settings)
+    predecessor._take_directory()
+    pauses = []
+
+    def sleep(pause_s):
+        pauses.append(pause_s)
+        predecessor._lock.close()
+
+    monkeypatch.setattr(delivery.time, "sleep", sleep)
+    successor._take_directory()
+    assert 1 == len(pauses)
+    successor._lock.close()
+
+
+def test_a_directory_that_stays_in_use_is_refused(tmp_path, monkeypatch):
+    """Two workers on one state would spoil it; the message names the way out."""
+    settings = Settings(broker=Broker(bootstrap="127.0.0.1:1"), worker=Worker(data_dir=tmp_path))
+    owner, other = delivery.Worker("store", settings), delivery.Worker("store", settings)
+    owner._take_directory()
+    moments = iter(range(0, 1_000, 5))
+    monkeypatch.setattr(delivery.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(delivery.time, "sleep", lambda pause_s: None)
+    with pytest.raises(ConfigurationError, match="in use by another worker named store-0"):
+        other._take_directory()
+    owner._lock.close()
+    other._lock.close()

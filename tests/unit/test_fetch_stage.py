@@ -278,7 +278,7 @@ async def test_a_gate_behind_a_long_delay_is_not_asked_for_ever(world, monkeypat
         return await acquire(*place, **given)
 
     monkeypatch.setattr(world.stage._gate, "acquire", acquire_until_the_gate)
-    assert ("HTTP_ERROR", "hop_deferred") == (await world.handle()).kind
+    assert ("NETWORK_ERROR", "hop_deferred") == (await world.handle()).kind
 
 
 async def test_a_site_that_asks_for_rest_gets_it_at_once(world):

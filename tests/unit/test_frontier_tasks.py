@@ -94,11 +94,12 @@ def test_undecodable_bytes_change_nothing_on_any_input(bench, topic):
 
 
 @pytest.mark.parametrize("topic", topics.INPUTS["frontier"], ids=lambda topic: topic.name)
-def test_a_record_without_value_is_dropped_and_counted(bench, topic):
-    """A tombstone on an input topic says nothing to the frontier."""
-    assert [] == bench.send(topic, None)
+def test_a_record_without_value_is_undecodable(bench, topic):
+    """Nobody deletes by key on an input topic: who sends no value has made a mistake, and learns of it."""
+    with pytest.raises(InputError) as caught:
+        bench.send(topic, None)
+    assert "undecodable" == caught.value.reason
     assert nothing_changed(bench)
-    assert 1 == bench.stage.counters["records_without_value"]
 
 
 def test_the_same_task_twice_is_one(bench):

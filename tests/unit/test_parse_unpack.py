@@ -59,6 +59,8 @@ def test_what_is_no_gzip_file_is_left_alone():
     """Every body passes here."""
     assert BODY == gunzip(BODY)
     assert b"" == gunzip(b"")
+    looks_packed = b"\x1f\x8b and then plain text"
+    assert looks_packed == gunzip(gzip.compress(looks_packed)), "content that begins like a gzip file is content"
 
 
 def test_a_damaged_gzip_file_gives_what_could_be_read():

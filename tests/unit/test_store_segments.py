@@ -13,6 +13,7 @@ from pipeline.store.segments import MANIFEST, TABLES, TEMPORARY, Place, StoreSta
 from pipeline.topics import DOCUMENTS, SEGMENTS
 from tests.fakes import FakeRecord, MemoryView
 
+MARK = "c1a57e00"
 NOW_S = 1_700_000_000.5
 CODECS = load_codec()
 DOCUMENT = {
@@ -49,11 +50,11 @@ def record(offset, title):
 class Store:
     """One partition's store over its restarts: the view and the directory outlive the object."""
 
-    def __init__(self, directory, documents=1_000):
+    def __init__(self, directory, documents=1_000, mark=MARK):
         self.directory = directory
         self.view = MemoryView(TABLES)
         self.stage = StoreStage(
-            Place(directory, documents),
+            Place(directory, documents, mark),
             decode=CODECS.decoder(DOCUMENTS.subject),
             encode_segment=CODECS.encoder(SEGMENTS.subject),
             decode_segment=CODECS.decoder(SEGMENTS.subject),
@@ -89,7 +90,7 @@ def store(tmp_path):
 
 def name_of(first, end):
     """Name the file that covers offsets."""
-    return f"documents-0003-{first:020d}-{end:020d}.jsonl"
+    return f"documents-{MARK}-0003-{first:020d}-{end:020d}.jsonl"
 
 
 def test_a_line_is_json_with_bytes_as_hex_and_times_for_people_and_programs():
@@ -157,10 +158,34 @@ def test_a_restart_removes_what_was_not_committed(store):
     assert ([], []) == (store.visible, store.temporary)
 
 
+def test_the_files_of_another_cluster_are_left_alone(store):
+    """Each crawl on a broker of its own begins at offset 0; two of them may write to the same place."""
+    other = Store(store.directory, mark="0a0b0c0d")
+    for each in (store, other):
+        partition = each.open()
+        each.prepare(partition, [1, 2], 3)
+        each.view.commit()
+        partition.committed()
+        store.open()
+    assert 4 == len(store.titles())
+
+
+def test_a_file_with_other_documents_is_never_replaced(store):
+    """A topic that was made anew repeats its offsets; what is there already must not vanish."""
+    partition = store.open()
+    store.directory.mkdir(exist_ok=True)
+    (store.directory / name_of(1, 3)).write_text("other\n")
+    store.prepare(partition, [1, 2], 3)
+    store.view.commit()
+    with pytest.raises(ConfigurationError, match="other documents"):
+        partition.committed()
+    assert "other\n" == (store.directory / name_of(1, 3)).read_text()
+
+
 def test_the_files_of_other_partitions_are_left_alone(store):
     """Workers share a directory; an open must not remove what a neighbour is writing."""
     store.open()
-    foreign = store.directory / TEMPORARY / "documents-0004-x.jsonl.abcd"
+    foreign = store.directory / TEMPORARY / f"documents-{MARK}-0004-x.jsonl.abcd"
     foreign.touch()
     store.open()
     assert [foreign.name] == store.temporary
