@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from faust.types import TP
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 TRANSACTION_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15)
@@ -50,7 +53,14 @@ class DeliveryMetrics:
             buckets=LATENCY_BUCKETS_S, registry=registry,
         ).labels(stage)  # fmt: skip
         self._dead_letters = counter("dead_letters", "Dead letters by reason.", "reason")
+        self._lag = gauge("lag", "Offsets left to do, finished ones left out.", "topic", "partition")
         self._stage = stage
+
+    def lags(self, left: Mapping[TP, int]) -> None:
+        """Replace the lags: partitions that went to somebody else are absent, not stale."""
+        self._lag.clear()
+        for tp, offsets in left.items():
+            self._lag.labels(self._stage, tp.topic, str(tp.partition)).set(offsets)
 
     def dead_letter(self, reason: str) -> None:
         """Count one."""

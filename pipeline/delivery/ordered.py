@@ -183,6 +183,9 @@ class OrderedRunner(Runner):
             for topic, entry in slot.inputs.items()
         }
 
+    def _left(self, tp: TP, end: int) -> int:
+        return max(0, end - self._slots[tp.partition].inputs[tp.topic].position)
+
     # ---- commit
 
     def _next_wake_s(self) -> float | None:

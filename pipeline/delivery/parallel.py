@@ -196,6 +196,10 @@ class ParallelRunner(Runner):
     def _expected(self) -> dict[TP, int]:
         return {tp: partition.expected for tp, partition in self._partitions_by_tp.items()}
 
+    def _left(self, tp: TP, end: int) -> int:
+        done = self._partitions_by_tp[tp].tracker.snapshot()
+        return max(0, end - done.base - done.finished_ahead)
+
     def _fill_all(self) -> None:
         for partition in self._partitions_by_tp.values():
             self._fill(partition)

@@ -114,6 +114,10 @@ class Runner(Service, abc.ABC):
         """Return the position after the last batch that arrived, of the partitions that had one."""
 
     @abc.abstractmethod
+    def _left(self, tp: TP, end: int) -> int:
+        """Return how many offsets of a partition, of the assignment, are left up to `end`; finished ones are not."""
+
+    @abc.abstractmethod
     async def _commit(self) -> None:
         """Commit what is finished, if anything; called under the lock."""
 
@@ -220,7 +224,13 @@ class Runner(Service, abc.ABC):
     async def _show_life(self) -> None:
         while not self.should_stop:
             self._loop_seen_s = time.monotonic()
+            self.metrics.lags(self._lags())
             await self.sleep(1.0)
+
+    def _lags(self) -> dict[TP, int]:
+        """What is left of each partition that has begun, as far as its last fetch could see."""
+        ends = {tp: self.app.consumer.last_stable_offset(tp) for tp in self._expected()}
+        return {tp: self._left(tp, end) for tp, end in ends.items() if end is not None}
 
     def stalled_s(self) -> float:
         """How long commits have stood still, seconds: a commit in progress, work without one, or a stuck loop."""

@@ -161,6 +161,15 @@ class Consumer(driver.Consumer):
         """Whether the group can't have given our partitions away yet, a process that was stopped included."""
         return time.monotonic() - self.last_heartbeat_s < session_timeout_s - margin_s
 
+    def last_stable_offset(self, tp: TP) -> int | None:
+        """End of a partition as the last fetch saw it; None before the first, or where the partition is not ours."""
+        subscription = self._thread._ensure_consumer()._subscription.subscription  # noqa: SLF001
+        assignment = subscription.assignment if subscription is not None else None
+        if assignment is None or tp not in assignment.tps:
+            return None
+        end: int | None = assignment.state_value(tp).lso
+        return end
+
     async def _getmany(self, active_partitions: set[TP], timeout: float) -> Any:  # noqa: ASYNC109  # as in the base class
         wanted = (
             set(active_partitions) - self.held

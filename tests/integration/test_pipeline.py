@@ -106,6 +106,15 @@ def test_a_worker_answers_for_its_health_and_its_figures(crawled, stage):
     assert figure(crawled, stage, "commits_total") > 0
     assert 0 == figure(crawled, stage, "aborts_total")
     assert 0 == figure(crawled, stage, "in_flight")
+    series = rb"^headrace_lag{.*} (\S+)$"
+    partitions = 6 * len(INPUTS[stage])
+
+    def lags():
+        found = [float(value) for value in re.findall(series, worker.read("/metrics"), re.MULTILINE)]
+        return found if partitions == len(found) else None
+
+    crawled.until_idle()
+    crawled.until(lambda: [0.0] * partitions == lags(), "a worker's own lag of 0 in all its partitions")
 
 
 def test_the_monitor_shows_lag_and_progress_from_outside(crawled):

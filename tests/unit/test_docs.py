@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import click
 import pytest
+from faust.types import TP
 from prometheus_client import CollectorRegistry
 
 from pipeline.cli import cli
@@ -175,7 +176,9 @@ def test_tables_are_what_the_code_says(page, name):
 def test_every_series_is_described_and_no_other():
     """Dashboards are made from the page; a series that is not there is looked for in vain."""
     registry = CollectorRegistry()
-    DeliveryMetrics(registry, "stage").dead_letter("policy")
+    metrics = DeliveryMetrics(registry, "stage")
+    metrics.dead_letter("policy")
+    metrics.lags({TP("topic", 0): 1})
     registry.register(StageCounters("stage", {"event": 1}))
     monitor = Monitor.__new__(Monitor)  # its clients would look for a broker
     monitor._lags, monitor._read_at = {}, {}
