@@ -49,10 +49,7 @@ class StagedView:
         for key, value in self._store.items(table, begin):
             if not key.startswith(prefix):
                 break
-            while next_staged is not None and next_staged < key:
-                if not next_staged.startswith(prefix):
-                    next_staged = None
-                    break
+            while next_staged is not None and next_staged < key:  # between two keys of the prefix: it has it too
                 if (row := staged[next_staged]) is not None:
                     yield next_staged, row
                 next_staged = next(staged_keys, None)
