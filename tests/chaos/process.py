@@ -214,7 +214,8 @@ class Stage:
 
     def journal(self, event: str | None = None, worker: str | None = None, **fields: object) -> list[dict[str, Any]]:
         """Return the lines that the workers left, those of one event, worker or field where one is named."""
-        lines = Path(self.toy.journal).read_text(encoding="utf-8").splitlines()
+        whole = Path(self.toy.journal).read_text(encoding="utf-8").rpartition("\n")[0]  # the last line may be in work
+        lines = whole.splitlines()
         wanted = fields | ({"event": event} if event else {}) | ({"worker": worker} if worker else {})
         rows = (json.loads(line) for line in lines)
         return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
