@@ -7,9 +7,10 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from pipeline.delivery import transport as module
-from pipeline.delivery.assignment import Assignment, equal_partition_sets
+from pipeline.delivery.assignment import Assignment, Start, equal_partition_sets
 from pipeline.delivery.exits import ExitCode
 from pipeline.delivery.identity import Identity
+from pipeline.delivery.offsets import OffsetMap
 from pipeline.delivery.transport import Consumer, ConsumerThread, RebalanceListener
 
 ONE, TWO = TP("topic", 0), TP("topic", 1)
@@ -220,3 +221,56 @@ async def test_a_held_partition_is_left_out_of_the_fetch(monkeypatch):
     await consumer._getmany({ONE, TWO}, 5.0)  # an empty set would mean all partitions
     assert [{ONE, TWO}, {TWO}] == [active for active, _ in asked]
     assert asked[1][1] < 1.0  # it is soon let go
+
+
+# ---- seeking
+
+
+class Membership:
+    """A consumer with one assignment, and the runner it tells of it."""
+
+    def __init__(self):
+        self.assignment = Assignment(Identity("g", 1, "m"), frozenset({ONE}))
+        self.told, self.sought, self.reads = [], [], 0
+        self.consumer = SimpleNamespace(
+            current_assignment=self.assignment, seek_wait=self.seek_wait, app=SimpleNamespace(headrace_runner=self)
+        )
+
+    async def seek_wait(self, offsets):
+        self.sought.append(dict(offsets))
+
+    async def starts(self, assignment):
+        self.reads += 1
+        return {ONE: Start(OffsetMap(10, 10), 40)}
+
+    def assigned(self, assignment):
+        self.told.append(assignment)
+
+    def expected(self, assignment):
+        return {ONE: 25}
+
+    async def seek(self):
+        return await Consumer.seek_to_committed(self.consumer)
+
+
+async def test_a_seek_in_mid_assignment_goes_back_to_where_the_runner_stands():
+    """Faust seeks again when it has dropped a fetch; taken for a new assignment it would open the state twice."""
+    member = Membership()
+    assert {ONE: 10} == await member.seek()
+    assert {ONE: 25} == await member.seek()
+    assert [{ONE: 10}, {ONE: 25}] == member.sought
+    assert ([member.assignment], 1) == (member.told, member.reads)
+
+
+async def test_an_assignment_that_is_gone_is_not_told_of():
+    """Its partitions were called back while their offsets were read."""
+    member = Membership()
+
+    async def revoked(assignment):
+        member.consumer.current_assignment = None
+        return {ONE: Start(OffsetMap(10, 10), 40)}
+
+    member.starts = revoked
+    await member.seek()
+    assert [] == member.told
+    assert {} == await member.seek()
