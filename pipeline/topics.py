@@ -90,7 +90,7 @@ LANES: dict[str, Topic] = {"urgent": LANE_URGENT, "normal": LANE_NORMAL, "bulk":
 
 INPUTS: dict[str, tuple[Topic, ...]] = {
     "frontier": (TASKS_URGENT, FETCHES, PARSED, GRANTS, TASKS, LINKS),
-    "fetch": (LANE_URGENT, LANE_NORMAL, LANE_BULK),
+    "fetch": tuple(LANES.values()),
     "parse": (PAGES,),
     "store": (DOCUMENTS,),
 }

@@ -84,16 +84,17 @@ class InFlightJournal:
     def end(self, tp: TP, offset: int, slot: int) -> None:
         """Note that it is in flight no more, whatever came of it."""
         self._suspects.pop((self._topic(tp.topic), tp.partition, offset), None)
-        _SLOT.pack_into(self._map, slot * _SLOT.size, _FREE, 0, b"", 0, 0)
-        self._free.append(slot)
+        self._release(slot)
 
     def settled(self, tp: TP, committed: int) -> None:
         """Forget suspects that somebody else has finished: what lies below the committed offset."""
         topic = self._topic(tp.topic)
         for key in [k for k in self._suspects if k[:2] == (topic, tp.partition) and k[2] < committed]:
-            slot, _ = self._suspects.pop(key)
-            _SLOT.pack_into(self._map, slot * _SLOT.size, _FREE, 0, b"", 0, 0)
-            self._free.append(slot)
+            self._release(self._suspects.pop(key)[0])
+
+    def _release(self, slot: int) -> None:
+        _SLOT.pack_into(self._map, slot * _SLOT.size, _FREE, 0, b"", 0, 0)
+        self._free.append(slot)
 
     def close(self) -> None:
         """Release the file."""
