@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import secrets
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from pipeline.local import archives
 from pipeline.local.server import HOST, JavaServer, is_open, java
@@ -36,7 +38,6 @@ PROPERTIES = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     "auto.create.topics.enable": "false",
     # One node holds the only replica of everything.
     "default.replication.factor": "1",
@@ -63,22 +64,47 @@ PROPERTIES = {
 
 
 class LocalBroker(JavaServer):
-    """A Kafka broker of one's own; topics and records outlive its restarts."""
+    """A Kafka broker of one's own; topics and records outlive its restarts.
+
+    Args:
+        directory: for everything it keeps.
+        port: of the listener for clients; None takes a free one.
+        properties: broker properties over the ones of this module.
+        advertised_ports: for each a listener of its own that tells its clients to come by that port, where a proxy
+            stands: `proxied_addresses` are the ones behind it.
+    """
 
     name = "kafka"
     ports_needed = 2
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int | None = None,
+        *,
+        properties: Mapping[str, str] = MappingProxyType({}),
+        advertised_ports: Sequence[int] = (),
+    ) -> None:
+        super().__init__(directory, port)
+        self._more_properties = dict(properties)
+        self._advertised_ports = tuple(advertised_ports)
+        self.ports_needed = 2 + len(advertised_ports)
 
     @property
     def bootstrap(self) -> str:
         """Address for clients, host:port; a BrokerError before the first start."""
         return self.address
 
+    @property
+    def proxied_addresses(self) -> list[str]:
+        """Where the listeners with an advertised port of their own really are, host:port."""
+        return [f"{HOST}:{port}" for port in self._ports[2:]]
+
     def _prepare(self, ports: list[int]) -> list[str]:
-        port, controller = ports
         command = java(*JVM, "-cp", archives.class_path("kafka"))
         properties = self.directory / "server.properties"
         with self._plain_disk_errors():
-            properties.write_text(self._properties(port, controller), encoding="utf-8")
+            properties.write_text(self._properties(ports), encoding="utf-8")
         self._format(command, properties)
         return [*command, "kafka.Kafka", str(properties)]
 
@@ -100,13 +126,19 @@ class LocalBroker(JavaServer):
         rows = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8").splitlines()
         return next(row.removeprefix("cluster.id=") for row in rows if row.startswith("cluster.id="))
 
-    def _properties(self, port: int, controller: int) -> str:
-        listener = f"PLAINTEXT://{HOST}:{port}"
+    def _properties(self, ports: list[int]) -> str:
+        port, controller, *proxied = ports
+        listeners = {"PLAINTEXT": port, "CONTROLLER": controller}
+        advertised = {"PLAINTEXT": port}
+        for number, (real, shown) in enumerate(zip(proxied, self._advertised_ports, strict=True)):
+            listeners[f"PROXIED{number}"], advertised[f"PROXIED{number}"] = real, shown
         rows = PROPERTIES | {
             "controller.quorum.voters": f"1@{HOST}:{controller}",
-            "listeners": f"{listener},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": listener,
+            "listeners": ",".join(f"{name}://{HOST}:{number}" for name, number in listeners.items()),
+            "advertised.listeners": ",".join(f"{name}://{HOST}:{number}" for name, number in advertised.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
             "log.dirs": str(self.directory / "data").replace("\\", "\\\\"),
+            **self._more_properties,
         }
         return "".join(f"{key}={value}\n" for key, value in rows.items())
 

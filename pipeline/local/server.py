@@ -58,7 +58,7 @@ class JavaServer(ABC):
     """
 
     name: ClassVar[str]
-    ports_needed: ClassVar[int] = 1
+    ports_needed: int = 1
     start_s: ClassVar[float] = 90.0
     stop_s: ClassVar[float] = 20.0
 

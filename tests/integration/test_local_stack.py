@@ -87,3 +87,13 @@ def test_broker_and_registry_run_side_by_side_and_are_found_while_they_do(tmp_pa
         stack.broker.kill()
         assert find(directory) is None
     assert find(directory) is None
+
+
+def test_a_listener_with_an_advertised_port_sends_its_clients_there(tmp_path):
+    """A proxy between a worker and the broker is of use only when the client does not go round it."""
+    with LocalBroker(tmp_path, properties={"log.retention.ms": "12345"}, advertised_ports=[9]) as broker:
+        (behind,) = broker.proxied_addresses
+        for address, port in ((broker.bootstrap, int(broker.bootstrap.rpartition(":")[2])), (behind, 9)):
+            brokers = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=10).brokers
+            assert [port] == [one.port for one in brokers.values()]
+        assert "log.retention.ms=12345" in (tmp_path / "server.properties").read_text(encoding="utf-8")
