@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.chaos import points
+from tests.chaos.points import Action, Armed
 from tests.chaos.toy import Toy
 
 T = TypeVar("T")
@@ -166,6 +168,7 @@ class Stage:
         self.directory = directory
         self.partitions = partitions
         self.workers: list[ToyWorker] = []
+        self._holds: dict[tuple[str, str], str] = {}
         Path(toy.gates).mkdir(parents=True, exist_ok=True)
         Path(toy.journal).touch()
 
@@ -199,18 +202,29 @@ class Stage:
         """Let records go on that wait for it, now and later."""
         (Path(self.toy.gates) / name).touch()
 
-    def hold(self, place: str, worker: str) -> None:
-        """Let a worker wait at a place from now on."""
-        (Path(self.toy.gates) / f"hold-{place}-{worker}").touch()
+    def arm(self, worker: str, armed: Armed) -> Armed:
+        """Let something happen at a point of a worker."""
+        return points.arm(Path(self.toy.gates), worker, armed)
 
-    def release(self, place: str, worker: str) -> None:
+    def fired(self) -> list[points.Firing]:
+        """Return what has happened at points so far."""
+        return points.fired(Path(self.toy.gates))
+
+    def hold(self, point: str, worker: str) -> None:
+        """Let a worker wait at a point from now on."""
+        self._holds[point, worker] = self.arm(worker, Armed(point, Action.HOLD)).identifier
+
+    def release(self, point: str, worker: str) -> None:
         """Let it go on."""
-        (Path(self.toy.gates) / f"hold-{place}-{worker}").unlink()
+        points.disarm(Path(self.toy.gates), worker, point)
 
-    def stands_at(self, place: str, worker: str) -> None:
-        """Wait until the worker stands at the place where it is held."""
-        reached = Path(self.toy.gates) / f"hold-{place}-{worker}.reached"
-        until(reached.exists, f"{worker} at {place}:\n{self._logs()}")
+    def stands_at(self, point: str, worker: str) -> None:
+        """Wait until the worker stands at the point where it is held."""
+        identifier = self._holds[point, worker]
+        until(
+            lambda: identifier in {firing.identifier for firing in self.fired()},
+            f"{worker} at {point}:\n{self._logs()}",
+        )
 
     def journal(self, event: str | None = None, worker: str | None = None, **fields: object) -> list[dict[str, Any]]:
         """Return the lines that the workers left, those of one event, worker or field where one is named."""

@@ -5,7 +5,7 @@ Parallel: passes each record on after a random pause. Ordered: passes the first 
 number in the partition, and once more by a timer. Both note what they do in a journal, and both obey what a record's
 value asks for: a verb, and after colons the name of a gate and anything that tells two records apart.
 
-A gate is a file: a record waits until it is there. A hold is one too: a worker waits at that place while it is there.
+A gate is a file: a record waits until it is there. In the same folder the points of `points.py` are armed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from aiokafka.consumer.group_coordinator import GroupCoordinator
-from confluent_kafka import KafkaError, KafkaException
-
 from pipeline.config import load
 from pipeline.delivery.api import Change, Output, Result
 from pipeline.delivery.broker_wait import wait_for_broker
 from pipeline.delivery.worker import Layout, Worker
 from pipeline.errors import InputError
+from tests.chaos.points import Action, Armed, Points, install
 
 GATE_POLL_S = 0.01
-FLUSH_S = 10.0
 LARGE_BYTES = 2 << 20
 REFUSED_BYTES = 300 << 10
 
@@ -56,6 +53,15 @@ class Faults:
     hang_stop: bool = False
     window_s: float = 0.0
 
+    def armed(self) -> list[Armed]:
+        """Return those that happen at a point."""
+        armed = []
+        if self.aborts:
+            armed.append(Armed("before_commit", Action.FAIL, times=self.aborts))
+        if self.explode:
+            armed.append(Armed("before_begin", Action.EXPLODE, passes=self.explode))
+        return armed
+
 
 @dataclass(frozen=True)
 class Toy:
@@ -66,7 +72,7 @@ class Toy:
         inputs: topics read.
         out: topic of the outputs.
         journal: file in which each handling leaves a line.
-        gates: directory; a place waits until the file with its name is there.
+        gates: directory; a record waits until the file with its gate's name is there.
         changelog: topic of the state; needed by the ordered kind.
         pause_s: longest pause of an ordinary record (parallel).
         slow_share: share of records that take up to two seconds (parallel).
@@ -105,9 +111,8 @@ class Toy:
 class Gates:
     """Places where a worker waits for the test."""
 
-    def __init__(self, directory: str, worker: str) -> None:
+    def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
-        self._worker = worker
 
     async def wait(self, name: str) -> None:
         """Wait in the loop until the gate is open."""
@@ -118,17 +123,6 @@ class Gates:
         """Wait in a thread until the gate is open."""
         while not (self._directory / name).exists():
             time.sleep(GATE_POLL_S)
-
-    def held(self, place: str) -> bool:
-        """Whether this worker is held at a place."""
-        return (self._directory / f"hold-{place}-{self._worker}").exists()
-
-    def pass_by(self, place: str) -> None:
-        """Wait in a thread while this worker is held here; tells the test that it stands here."""
-        if self.held(place):
-            (self._directory / f"hold-{place}-{self._worker}.reached").touch()
-            while self.held(place):
-                time.sleep(GATE_POLL_S)
 
 
 class Journal:
@@ -298,45 +292,6 @@ class ToyOrdered:
         return ToyPartition(partition, view, *self._rest)
 
 
-class FaultyProducer:
-    """Stands before the real producer of a worker."""
-
-    def __init__(self, real, faults: Faults, gates: Gates) -> None:
-        self._real = real
-        self._faults = faults
-        self._gates = gates
-        self._random = random.Random()
-        self._number = 0
-
-    def __getattr__(self, name: str):
-        return getattr(self._real, name)
-
-    def begin_transaction(self):
-        self._number += 1
-        if self._number == self._faults.explode:
-            raise ZeroDivisionError("nobody foresaw this")
-        self._real.begin_transaction()
-
-    def commit_transaction(self, *args):
-        time.sleep(self._random.uniform(0.0, self._faults.window_s))
-        self._gates.pass_by("before_commit")
-        if self._number <= self._faults.aborts:
-            self._real.flush(FLUSH_S)  # so that the broker has what is to be undone
-            raise KafkaException(KafkaError(KafkaError._INCONSISTENT, "asked for", txn_requires_abort=True))
-        self._real.commit_transaction(*args)
-        time.sleep(self._random.uniform(0.0, self._faults.window_s))
-
-
-def mute_at_will(gates: Gates) -> None:
-    """Send no heartbeat while held at `heartbeat`: a zombie that does not know it is one."""
-    beat = GroupCoordinator._do_heartbeat
-
-    async def muted(self):
-        return True if gates.held("heartbeat") else await beat(self)
-
-    GroupCoordinator._do_heartbeat = muted
-
-
 def watch(worker: Worker, journal: Journal) -> None:
     """Note what the group does with the worker."""
 
@@ -359,7 +314,8 @@ def watch(worker: Worker, journal: Journal) -> None:
 def make_worker(kind: str, toy: Toy) -> Worker:
     """Build the worker of one process."""
     settings = load().settings
-    gates, journal = Gates(toy.gates, settings.worker.name), Journal(toy.journal, settings.worker.name)
+    gates, journal = Gates(toy.gates), Journal(toy.journal, settings.worker.name)
+    install(Points(Path(toy.gates), settings.worker.name, toy.faults.armed(), toy.faults.window_s))
     sizes = dict.fromkeys([toy.out, *(f"{name}-dlq" for name in toy.inputs)], 1 << 20)
     worker = Worker(
         f"toy-{kind}", settings, layout=Layout(toy.group, tuple(toy.inputs), toy.changelog, sizes), max_poll_records=500
@@ -369,9 +325,6 @@ def make_worker(kind: str, toy: Toy) -> Worker:
         worker.run_parallel(ToyParallel(toy, gates, journal), dict.fromkeys(toy.inputs, toy.slots), tables)
     else:
         worker.run_ordered(ToyOrdered(toy, gates, journal), ("s", "t"), interval_s=0.1)
-    transactional = worker.runner._producer
-    transactional._producer = FaultyProducer(transactional._producer, toy.faults, gates)
-    mute_at_will(gates)
     watch(worker, journal)
 
     @worker.agent
