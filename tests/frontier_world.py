@@ -79,10 +79,11 @@ def make_links(urls: list[str], crawl: str = "default", depth: int = 1, **fields
 
 
 def task_dead_letter(
-    value: bytes, *, key: bytes, reason: str, message: str, attempts: int, cause: FakeRecord
+    value: bytes, *, key: bytes, reason: str, message: str, attempts: int, replays: int, cause: FakeRecord
 ) -> Output:
     """Stands for the delivery core's function of this name."""
-    headers = (("dlq-reason", reason.encode()), ("dlq-message", message.encode()), ("dlq-attempts", b"%d" % attempts))
+    said = {"reason": reason, "message": message, "attempts": str(attempts), "replays": str(replays)}
+    headers = tuple((f"dlq-{name}", text.encode()) for name, text in said.items())
     return Output(topics.TASKS.dlq, value, key, cause.partition, headers)
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+REPLAYS_HEADER: Final = "dlq-replays"
+"""Header of a record that came back from the dead letters: how often it did, decimal."""
+ANSWERED_HEADER: Final = "answered-before"
+"""Header of a page that comes back from the dead letters and whose answer was written beside its letter, and of the
+answer that it has now: the same page must not be counted twice."""
+MAX_REPLAYS_DIGITS: Final = 9
 
 
 class SourceRecord(Protocol):
@@ -24,6 +31,19 @@ class SourceRecord(Protocol):
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Sequence[tuple[str, bytes]]: ...
+
+
+def replays_of(headers: Iterable[tuple[str, bytes]]) -> int:
+    """Return how often a record came back from the dead letters; 0 where no header says so, or none that is usable."""
+    for name, value in headers:
+        if name == REPLAYS_HEADER and value and value.isdigit() and len(value) <= MAX_REPLAYS_DIGITS:
+            return int(value)
+    return 0
+
+
+def is_answered(headers: Iterable[tuple[str, bytes]]) -> bool:
+    """Return whether the record is of a page that had an answer before."""
+    return any(name == ANSWERED_HEADER for name, _ in headers)
 
 
 class Output(NamedTuple):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import uuid
 from collections import deque
-from collections.abc import Iterable
 
-from pipeline.delivery.api import Output, SourceRecord
+from pipeline.delivery.api import Output, SourceRecord, replays_of
 from pipeline.errors import InputError
 from pipeline.topics import DLQ_SUFFIX, TASKS
 
@@ -20,7 +19,6 @@ REASONS = frozenset(
 HEADER_PREFIX = "dlq-"
 MAX_HEADER_BYTES = 8 << 10
 MAX_MESSAGE_BYTES = 2 << 10
-MAX_REPLAYS_DIGITS = 9
 CUT_HEADER_BYTES = 32
 """Room for the header that says how much is missing."""
 VERSION = importlib.metadata.version("headrace")
@@ -50,7 +48,8 @@ def dead_letter(record: SourceRecord, error: BaseException, *, group: str, stage
         stage: name of the stage.
         attempts: how often it was tried.
     """
-    headers = _described(record, reason_of(error), type(error).__name__, str(error), group, stage, attempts)
+    replays = replays_of(record.headers)
+    headers = _described(record, reason_of(error), type(error).__name__, str(error), group, stage, attempts, replays)
     room = MAX_HEADER_BYTES - sum(len(name) + len(value) for name, value in headers)
     for name, value in record.headers:
         size = len(name.encode()) + len(value or b"")
@@ -61,7 +60,16 @@ def dead_letter(record: SourceRecord, error: BaseException, *, group: str, stage
 
 
 def task_dead_letter(
-    value: bytes, *, key: bytes, reason: str, message: str, attempts: int, cause: SourceRecord, group: str, stage: str
+    value: bytes,
+    *,
+    key: bytes,
+    reason: str,
+    message: str,
+    attempts: int,
+    replays: int,
+    cause: SourceRecord,
+    group: str,
+    stage: str,
 ) -> Output:
     """Return the dead letter of a task that was given up; it replays as a task.
 
@@ -71,16 +79,17 @@ def task_dead_letter(
         reason: `retries_exhausted` or `deadline`.
         message: what happened, for people.
         attempts: attempts that failed.
+        replays: how often the task came back from the dead letters.
         cause: the outcome that ended the task: where the letter says it comes from.
         group: consumer group that gave up.
         stage: name of the stage.
     """
-    headers = _described(cause, reason, "TaskGivenUp", message, group, stage, attempts)
+    headers = _described(cause, reason, "TaskGivenUp", message, group, stage, attempts, replays)
     return Output(TASKS.dlq, value, key, cause.partition, tuple(headers))
 
 
 def _described(  # noqa: PLR0917  # in the order of the headers
-    record: SourceRecord, reason: str, error: str, message: str, group: str, stage: str, attempts: int
+    record: SourceRecord, reason: str, error: str, message: str, group: str, stage: str, attempts: int, replays: int
 ) -> list[tuple[str, bytes]]:
     described = {
         "reason": reason,
@@ -94,7 +103,7 @@ def _described(  # noqa: PLR0917  # in the order of the headers
         "origin-offset": str(record.offset),
         "origin-timestamp": str(record.timestamp),
         "attempts": str(attempts),
-        "replays": _replays(record.headers),
+        "replays": str(replays),
     }
     return [(HEADER_PREFIX + name, value.encode()) for name, value in described.items()]
 
@@ -111,13 +120,6 @@ def cut(letter: Output, excess_bytes: int) -> Output:
     missing = sum(len(part or b"") for part in letter[1:3]) - len(key or b"") - len(value or b"")
     headers = (*letter.headers, (HEADER_PREFIX + "cut", str(missing).encode()))
     return letter._replace(key=key, value=value, headers=headers)
-
-
-def _replays(headers: Iterable[tuple[str, bytes]]) -> str:
-    for name, value in headers:
-        if name == HEADER_PREFIX + "replays" and value and value.isdigit() and len(value) <= MAX_REPLAYS_DIGITS:
-            return value.decode()
-    return "0"
 
 
 class Breaker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from pipeline import topics
 from pipeline.config import Frontier
 from pipeline.contracts.codec import Codecs
-from pipeline.delivery.api import Output, SourceRecord
+from pipeline.delivery.api import Output, SourceRecord, replays_of
 from pipeline.errors import InputError
 from pipeline.frontier.budget import DomainBudget
 from pipeline.frontier.crawls import CrawlBook, CrawlState
@@ -31,6 +32,9 @@ MAX_TEXT_BYTES: Final = 255
 MAX_REDIRECTS: Final = 100
 """Far more hops than fetch follows."""
 _RAW_TASK: Final = b"t"
+_RAW_REPLAYED: Final = b"r"
+"""A task with how often it came back from the dead letters before it."""
+_REPLAYS: Final = struct.Struct(">I")
 _RAW_LINKS: Final = b"l"
 
 
@@ -92,6 +96,10 @@ class Claims:
     def take_task(self, source: SourceRecord, now_ms: int) -> list[Output]:
         """Handle a task record; one that belongs to another partition goes on to it in the same topic.
 
+        A record that came back from the dead letters (`REPLAYS_HEADER`) is a replay, and so is one whose `replay` says
+        so: it passes the seen check, and its attempts start anew. The header alone means that the record was never
+        handled, so that a redirect still counts as one; the field, that its task has ended before.
+
         Args:
             source: holds a `Task` record.
             now_ms: now.
@@ -102,7 +110,8 @@ class Claims:
         value = source.value or b""
         record = self._decode_task(value)
         check_task(record, self._settings.max_url_bytes)
-        # A replay is a person's wish again, wherever its task came from.
+        replays = replays_of(source.headers)
+        # A task that has ended before is a person's wish again, wherever it came from.
         redirected = bool(record["redirects"]) and not record["replay"]
         try:
             url = canonicalize(record["url"], max_bytes=self._settings.max_url_bytes)
@@ -123,9 +132,10 @@ class Claims:
             state.tasks_received += 1
         policy = self._policies.get(record["crawl"])
         if policy is None:
-            self._life.hold_record(record["crawl"], bytes((PACKING,)) + _RAW_TASK + value)
+            kind = _RAW_REPLAYED + _REPLAYS.pack(replays) if replays else _RAW_TASK
+            self._life.hold_record(record["crawl"], bytes((PACKING,)) + kind + value)
             return []
-        self._wish(record, url.href, domain, policy, now_ms)
+        self._wish(record, url.href, domain, policy, now_ms, replays)
         return []
 
     def _refuse_target(self, record: Record, reason: str) -> None:
@@ -134,26 +144,30 @@ class Claims:
         key = url_row_key(record["crawl"], url_key(record["url"]))
         self._life.refuse(record["crawl"], key, record["depth"], reason, self._seen.get(key))
 
-    def _wish(self, record: Record, href: str, domain: str, policy: CrawlPolicy, now_ms: int) -> None:
+    def _wish(  # noqa: PLR0917  # what is known of one task
+        self, record: Record, href: str, domain: str, policy: CrawlPolicy, now_ms: int, replays: int
+    ) -> None:
         """Claim a wished URL; a person's wish passes scope and depth, where a redirect leads does not pass scope."""
         due_ms = max(now_ms, record["not_before_ms"])
+        replay = record["replay"] or replays > 0
         task = Task(
             record["crawl"], href, url_key(href), domain, record["priority"], record["depth"], record["source"],
             record["submitted_at_ms"], due_ms, record["timeout_ms"], tuple(record["redirects"]),
+            replays=replays,
         )  # fmt: skip
         key = task.row_key
         row = self._seen.get(key)
         if row is not None and row.state is UrlState.PENDING:
             self._counters["tasks_known"] += 1
-            self._hasten(task, row, due_ms, replay=record["replay"])
+            self._hasten(task, row, due_ms, replay=replay)
             return
-        if row is not None and row.state is UrlState.DONE and not record["replay"]:
+        if row is not None and row.state is UrlState.DONE and not replay:
             self._counters["tasks_known"] += 1
             return
         if row is not None:
             task.deliveries = row.deliveries
         if record["redirects"] and not record["replay"]:
-            if row is not None and not _reopens(row, task.depth):
+            if row is not None and not replay and not _reopens(row, task.depth):
                 return
             reason = trap(href) or self._out_of_bounds(task.crawl, href, domain, policy)
             if reason is not None:
@@ -174,6 +188,7 @@ class Claims:
         if replay:
             task.attempts = 0
             task.born_ms = wish.born_ms
+            task.replays = max(task.replays, wish.replays)
         if isinstance(pending, OutRow):
             if task != before:
                 self._life.rewrite_out(pending, row)
@@ -290,9 +305,12 @@ class Claims:
         kind, value = raw[1:2], raw[2:]
         if kind == _RAW_LINKS:
             return self._links(self._decode_links(value), self._crawls.change(crawl), policy, now_ms)
+        replays = 0
+        if kind == _RAW_REPLAYED:
+            (replays,), value = _REPLAYS.unpack_from(value), value[_REPLAYS.size :]
         record = self._decode_task(value)
         url = canonicalize(record["url"], max_bytes=self._settings.max_url_bytes)
-        self._wish(record, url.href, registrable_domain(url.host), policy, now_ms)
+        self._wish(record, url.href, registrable_domain(url.host), policy, now_ms, replays)
         return []
 
     def _out_of_bounds(self, crawl: str, href: str, domain: str, policy: CrawlPolicy) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from pipeline import topics
-from pipeline.delivery.api import Output
+from pipeline.delivery.api import REPLAYS_HEADER, Output
 from pipeline.frontier.budget import DomainBudget
 from pipeline.frontier.crawls import CrawlBook
 from pipeline.frontier.domains import DomainBook, Slots
@@ -138,4 +138,5 @@ class Emission:
             "etag": None,
             "last_modified": None,
         }
-        return Output(LANE_TOPICS[out.lane], self._encode(record), task.domain.encode(), self._partition)
+        replays = ((REPLAYS_HEADER, str(task.replays).encode()),) if task.replays else ()
+        return Output(LANE_TOPICS[out.lane], self._encode(record), task.domain.encode(), self._partition, replays)

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from pipeline import topics
 from pipeline.config import Frontier, Politeness
 from pipeline.contracts.codec import Codecs
-from pipeline.delivery.api import Output, SourceRecord, StateView
+from pipeline.delivery.api import Output, SourceRecord, StateView, is_answered
 from pipeline.errors import InputError
 from pipeline.frontier import politeness
 from pipeline.frontier.budget import CrawlBudget, DomainBudget
@@ -40,7 +40,7 @@ class TaskDeadLetter(Protocol):
     """Makes the dead letter of a task that was given up."""
 
     def __call__(
-        self, value: bytes, *, key: bytes, reason: str, message: str, attempts: int, cause: SourceRecord
+        self, value: bytes, *, key: bytes, reason: str, message: str, attempts: int, replays: int, cause: SourceRecord
     ) -> Output:
         """Return the record for `crawl.tasks.v1-dlq`.
 
@@ -50,6 +50,7 @@ class TaskDeadLetter(Protocol):
             reason: `retries_exhausted` or `deadline`.
             message: what happened, for people.
             attempts: attempts that failed.
+            replays: how often the task came back from the dead letters.
             cause: the outcome that ended the task.
         """
         ...
@@ -213,7 +214,7 @@ class FrontierPartition:
         if any(not 0 <= target < self._around.partitions for target in targets):
             raise InputError("schema_rejected", "a partition that there is not", field="link_records")
         state = self._crawls.change(parsed["crawl"])
-        state.pages_parsed += 1
+        state.pages_parsed += not is_answered(record.headers)
         for target in targets:
             state.announce(target)
         return []
@@ -291,6 +292,7 @@ class FrontierPartition:
             reason=verdict.reason,
             message=verdict.message,
             attempts=verdict.attempts,
+            replays=task.replays,
             cause=cause,
         )
 

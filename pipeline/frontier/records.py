@@ -40,6 +40,8 @@ TABLES: Final = (SEEN, WAITING, HELD, OUT, DOMAINS, CRAWLS, GIVEN, PAGES, META)
 """All tables of the frontier, for whoever opens the store."""
 
 PACKING: Final = 1
+PACKING_REPLAYED: Final = 2
+"""Of a task that came back from the dead letters: its row ends with how often."""
 SEPARATOR: Final = b"\0"
 KEY_BYTES: Final = 16
 
@@ -141,6 +143,7 @@ class Task:
         redirects: canonical URLs that led here, the oldest first.
         attempts: attempts that failed.
         deliveries: emissions so far.
+        replays: how often it came back from the dead letters.
     """
 
     crawl: str
@@ -156,6 +159,7 @@ class Task:
     redirects: tuple[str, ...] = ()
     attempts: int = 0
     deliveries: int = 0
+    replays: int = 0
 
     @property
     def row_key(self) -> bytes:
@@ -172,13 +176,14 @@ class Task:
 # number of redirects, URL key; the texts follow in that order.
 _TASK = struct.Struct(">BBIQQIIIHHIHH16s")
 _LENGTH = struct.Struct(">I")
+_REPLAYS = struct.Struct(">I")
 
 
 def pack_task(task: Task) -> bytes:
     """Pack a task; the crawl comes first among its texts, so that `crawl_of_task` is cheap."""
     crawl, domain, url, source = task.crawl.encode(), task.domain.encode(), task.url.encode(), task.source.encode()
     head = _TASK.pack(
-        PACKING,
+        PACKING_REPLAYED if task.replays else PACKING,
         task.priority,
         task.depth,
         task.submitted_at_ms,
@@ -197,14 +202,14 @@ def pack_task(task: Task) -> bytes:
     if task.redirects:
         hops = [hop.encode() for hop in task.redirects]
         row += b"".join(_LENGTH.pack(len(hop)) + hop for hop in hops)
-    return row
+    return row + _REPLAYS.pack(task.replays) if task.replays else row
 
 
 def unpack_task(row: bytes) -> Task:
     """Inverse of `pack_task`."""
-    _check(row)
+    _check_task(row)
     (
-        _, priority, depth, submitted, born, timeout, attempts, deliveries,
+        packing, priority, depth, submitted, born, timeout, attempts, deliveries,
         crawl_bytes, domain_bytes, url_bytes, source_bytes, hops, key,
     ) = _TASK.unpack_from(row)  # fmt: skip
     at = _TASK.size
@@ -217,15 +222,16 @@ def unpack_task(row: bytes) -> Task:
         (length,) = _LENGTH.unpack_from(row, at)
         at += _LENGTH.size
         redirects.append(row[at : (at := at + length)].decode())
+    replays: int = _REPLAYS.unpack_from(row, at)[0] if packing == PACKING_REPLAYED else 0
     return Task(
         crawl, url, key, domain, priority, depth, source, submitted, born, timeout, tuple(redirects),
-        attempts, deliveries,
+        attempts, deliveries, replays,
     )  # fmt: skip
 
 
 def crawl_of_task(row: bytes) -> str:
     """Return the crawl of a packed task without unpacking the rest."""
-    _check(row)
+    _check_task(row)
     length: int = _TASK.unpack_from(row)[8]
     return row[_TASK.size : _TASK.size + length].decode()
 
@@ -426,6 +432,11 @@ def unpack_pages(packed: bytes) -> PagesRow:
     _check(packed)
     _, charged, brought = _PAGES.unpack(packed)
     return PagesRow(charged, brought)
+
+
+def _check_task(row: bytes) -> None:
+    if row[0] != PACKING_REPLAYED:
+        _check(row)
 
 
 def _check(row: bytes) -> None:

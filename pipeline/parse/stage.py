@@ -9,7 +9,7 @@ from typing import Final
 from pipeline import topics
 from pipeline.config import Settings
 from pipeline.contracts import Codecs, load_codec
-from pipeline.delivery.api import Output, Result, SourceRecord, StateView
+from pipeline.delivery.api import ANSWERED_HEADER, Output, Result, SourceRecord, StateView, is_answered
 from pipeline.errors import InputError
 from pipeline.parse.directives import product_token
 from pipeline.parse.document import dead_letter_draft
@@ -70,7 +70,8 @@ class ParseStage:
         del backlog  # a page is parsed the same, however long it has waited
         if record.value is None:
             raise InputError("undecodable", "a page record without a value")
-        return Result(await self._pool.parse(record.value, record.partition, self._now_ms()))
+        outputs = await self._pool.parse(record.value, record.partition, self._now_ms())
+        return Result(_marked(outputs, record))
 
     async def dead_letter_outputs(self, record: SourceRecord, reason: str) -> list[Output]:
         """Tell the frontier that the page's parsing has ended, where the record says which page it is."""
@@ -80,10 +81,19 @@ class ParseStage:
             draft = dead_letter_draft(page, partition=record.partition, now_ms=self._now_ms())
         except InputError:
             return []
-        return [Output(draft.topic.name, self._encode_parsed(draft.record), draft.key, draft.partition)]
+        answer = Output(draft.topic.name, self._encode_parsed(draft.record), draft.key, draft.partition)
+        return _marked([answer], record)
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1_000)
+
+
+def _marked(outputs: list[Output], page: SourceRecord) -> list[Output]:
+    """Let the answer of a page that had one before say so."""
+    if not is_answered(page.headers):
+        return outputs
+    mark = ((ANSWERED_HEADER, b"1"),)
+    return [row._replace(headers=mark) if row.topic == topics.PARSED.name else row for row in outputs]
 
 
 def worker_command(settings: Settings) -> Sequence[str]:

@@ -98,6 +98,15 @@ def test_parsed_records_count_pages_and_announce_link_records():
     assert (2, [1, 0, 2]) == tuple(bench.progress()[name] for name in ("pages_parsed", "links_sent"))
 
 
+def test_the_answer_of_a_page_that_had_one_before_counts_only_what_it_announces():
+    """A page that comes back from the dead letters was counted with its letter; its links were not."""
+    bench = Bench(make_stage(partitions=3))
+    lane = {"crawl": "default", "url": A, "url_key": bytes(16), "delivery": 1}
+    bench.send(topics.PARSED, make_parsed(lane, []))
+    bench.send(topics.PARSED, make_parsed(lane, [0, 2]), headers=(("answered-before", b"1"),))
+    assert (1, [1, 0, 1]) == tuple(bench.progress()[name] for name in ("pages_parsed", "links_sent"))
+
+
 def test_a_parsed_record_for_a_partition_that_there_is_not_changes_nothing():
     """Parse and frontier must agree on the partition count; a wrong one is a dead letter."""
     bench = Bench(make_stage(partitions=3))

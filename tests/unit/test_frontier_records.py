@@ -53,6 +53,7 @@ TASK = st.builds(
     redirects=st.lists(TEXT, max_size=10).map(tuple),
     attempts=COUNT,
     deliveries=COUNT,
+    replays=COUNT,
 )
 SEEN = st.one_of(
     st.builds(SeenRow, st.just(UrlState.PENDING), COUNT, COUNT, PLACE),

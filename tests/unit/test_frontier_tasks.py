@@ -8,7 +8,7 @@ from pipeline.frontier.records import OUT, SEEN, TABLES, WAITING
 from pipeline.web.domains import registrable_domain
 from pipeline.web.partition import partition_for
 from pipeline.web.url import url_key
-from tests.frontier_world import CODECS, START, Bench, decode, make_crawl, make_stage, make_task
+from tests.frontier_world import CODECS, LANES, START, Bench, decode, make_crawl, make_stage, make_task
 
 A = "http://a.test/"
 START_MS = int(START * 1000)
@@ -176,6 +176,62 @@ def test_a_replay_passes_the_seen_check_and_starts_attempts_anew():
     assert (0, 0, 1) == tuple(bench.progress()[name] for name in ("done", "failed", "seen"))
 
 
+REPLAYED = (("dlq-replays", b"1"),)
+
+
+@pytest.mark.parametrize("topic", [topics.TASKS, topics.TASKS_URGENT], ids=lambda topic: topic.name)
+def test_a_record_that_comes_back_from_the_dead_letters_is_a_replay(topic):
+    """The tool that replays leaves the value as its sender wrote it: the header has to do."""
+    bench = Bench(make_stage(max_attempts=1))
+    bench.task(A)
+    (lane,) = bench.emitted()
+    bench.outcome(lane, "NETWORK_ERROR")
+    bench.send(topic, make_task(A), headers=REPLAYED)
+    assert [(2, 0)] == [(lane["delivery"], lane["attempt"]) for lane in bench.emitted(after_s=10)]
+    assert (0, 0, 1) == tuple(bench.progress()[name] for name in ("done", "failed", "seen"))
+
+
+def test_each_replay_passes_the_seen_check_once(bench):
+    """A replay is one wish: what comes later without the header is known, and a second replay is a second wish."""
+    bench.task(A)
+    for _ in range(2):
+        (lane,) = bench.emitted(after_s=10)
+        bench.outcome(lane, "HTTP_ERROR", status=404)
+        bench.task(A)
+        assert [] == bench.emitted(after_s=10)
+        bench.send(topics.TASKS, make_task(A), headers=REPLAYED)
+        bench.send(topics.TASKS, make_task(A), headers=REPLAYED)  # waits already: no second copy
+    assert 1 == len(bench.emitted(after_s=10))
+
+
+@pytest.mark.parametrize("headers", [(("dlq-replays", b"0"),), (("dlq-replays", b"x"),), (("trace", b"1"),)])
+def test_a_record_that_never_was_a_dead_letter_is_no_replay(bench, headers):
+    """Headers are the sender's; a foreign or damaged one must not pass the seen check."""
+    bench.task(A)
+    bench.outcome(bench.emitted()[0], "FETCHED")
+    bench.send(topics.TASKS, make_task(A), headers=headers)
+    assert [] == bench.emitted(after_s=10)
+
+
+def test_how_often_a_task_came_back_travels_with_it():
+    """Dead letters of fetch and the task's own count on from there: what was replayed twice is refused."""
+    definitions = {}
+    bench = Bench(make_stage(definitions, max_attempts=1))
+    bench.send(topics.TASKS, make_task(A, crawl="late"), headers=(("dlq-replays", b"2"),))
+    bench.reopen()
+    definitions["late"] = make_crawl("late")
+    (output,) = (output for output in bench.tick(1) if output.topic in LANES)
+    assert (("dlq-replays", b"2"),) == output.headers
+    (dead,) = bench.outcome(decode(output), "NETWORK_ERROR")
+    assert b"2" == dict(dead.headers)["dlq-replays"]
+
+
+def test_a_lane_record_of_a_task_that_never_came_back_has_no_headers(bench):
+    """They would cost bytes in every record."""
+    bench.task(A)
+    assert [()] == [output.headers for output in bench.tick() if output.topic in LANES]
+
+
 def test_a_replay_of_a_url_that_waits_or_is_out_makes_no_second_copy(bench):
     """At most one delivery of a URL is out, whoever asks."""
     bench.task(A)
@@ -276,6 +332,13 @@ def test_a_replayed_redirect_counts_as_a_task(bench):
     """No outcome announced it; as a redirect it would keep the crawl from ending."""
     bench.task(A, redirects=["http://b.test/"], replay=True)
     assert (1, 0) == (bench.progress()["tasks_received"], bench.progress()["redirects_received"])
+
+
+def test_a_redirect_that_was_never_handled_still_counts_as_one_when_it_comes_back(bench):
+    """Its outcome announced it: as a task it would keep the crawl from ending."""
+    bench.send(topics.TASKS, make_task(A, redirects=["http://b.test/"]), headers=REPLAYED)
+    assert (0, 1) == (bench.progress()["tasks_received"], bench.progress()["redirects_received"])
+    assert [A] == bench.urls()
 
 
 def test_a_person_passes_the_scope_and_a_redirect_does_not():

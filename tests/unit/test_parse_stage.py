@@ -5,6 +5,7 @@ import pytest
 from pipeline import topics
 from pipeline.config import Settings
 from pipeline.contracts import load_codec
+from pipeline.delivery.api import ANSWERED_HEADER, is_answered
 from pipeline.errors import InputError
 from pipeline.parse.stage import ParseStage, worker_command
 from tests.fakes import FakeRecord
@@ -13,9 +14,9 @@ from tests.unit.parse_pages import page_value
 CODECS = load_codec()
 
 
-def record(value):
+def record(value, headers=()):
     """A page record as the transport reads it."""
-    return FakeRecord(topics.PAGES.name, value, b"n.test", 4)
+    return FakeRecord(topics.PAGES.name, value, b"n.test", 4, headers=headers)
 
 
 @pytest.fixture
@@ -51,6 +52,18 @@ async def test_a_dead_letter_of_a_readable_page_is_answered(stage):
     assert (topics.PARSED.name, b"n.test", 4) == (output.topic, output.key, output.partition)
     parsed = CODECS.decode(topics.PARSED.subject, output.value)
     assert ("DEAD_LETTER", "https://n.test/", []) == (parsed["kind"], parsed["url"], parsed["link_records"])
+
+
+async def test_the_answer_of_a_page_that_had_one_before_says_so(stage):
+    """Its dead letter was answered; counted once more it would keep the crawl from ending."""
+    again = record(page_value(b"<title>T</title>"), ((ANSWERED_HEADER, b"1"),))
+    outputs = [
+        *(await stage.handle(again, backlog=False)).outputs,
+        *(await stage.dead_letter_outputs(again, "parse_crash")),
+    ]
+    assert [(topics.DOCUMENTS.name, False), (topics.PARSED.name, True), (topics.PARSED.name, True)] == sorted(
+        (output.topic, is_answered(output.headers)) for output in outputs
+    )
 
 
 async def test_a_page_with_a_url_that_is_none_is_a_dead_letter_without_an_answer(stage):
