@@ -18,6 +18,7 @@ from pipeline.local.checker import Report, check
 from pipeline.local.crawl_run import CrawlRun
 from pipeline.local.request_log import read_log
 from pipeline.local.simulated_web import ServedWeb, crawler_options
+from pipeline.local.site_judge import Interruption, killed
 from pipeline.local.stack import LocalStack, with_addresses
 from pipeline.local.supervisor import Fleet, WorkerProcess
 from pipeline.local.topic_reader import ReadRecord, read_all
@@ -46,13 +47,13 @@ class PipelineWorld:
 
     Attributes:
         environ: what a command needs to work on this broker.
-        kills_ns: when workers were killed, nanoseconds since the epoch.
+        interruptions: when workers were killed.
     """
 
     def __init__(self, directory: Path, *, seed: int, hosts: int, pages: int) -> None:
         self.directory = directory
         self.documents = directory / "documents"
-        self.kills_ns: list[int] = []
+        self.interruptions: list[Interruption] = []
         self._served = ServedWeb(seed, hosts, pages, directory / "requests.jsonl")
         self._stack = LocalStack(directory / "local", registry=False)
 
@@ -143,11 +144,18 @@ class PipelineWorld:
     def kill(self, stage: str) -> None:
         """SIGKILL the worker of a stage."""
         self.worker(stage).kill()
-        self.kills_ns.append(time.time_ns())
+        self.interruptions.append(killed(time.time_ns()))
 
     def judge(self, crawl: str) -> Report:
         """Let the checker judge a crawl that has ended."""
-        return check(self.bootstrap, self.expectation, self._served.log, DELAY_S, crawl=crawl, kills_ns=self.kills_ns)
+        return check(
+            self.bootstrap,
+            self.expectation,
+            self._served.log,
+            DELAY_S,
+            crawl=crawl,
+            interruptions=self.interruptions,
+        )
 
     def documents_in_files(self, crawl: str) -> Counter[str]:
         """Return URL -> how often it is in finished files."""

@@ -18,7 +18,7 @@ from pipeline.contracts import Codecs, load_codec
 from pipeline.errors import InputError
 from pipeline.local.expectation import Expectation
 from pipeline.local.request_log import read_log
-from pipeline.local.site_judge import Outcome, RobotsRead, SiteFindings, TooClose, judge_site
+from pipeline.local.site_judge import Interruption, Outcome, RobotsRead, SiteFindings, TooClose, judge_site
 from pipeline.local.topic_reader import ReadRecord, read_all
 
 __all__ = ["PublishedDocument", "Report", "TooClose", "check", "judge", "read_all"]
@@ -156,7 +156,7 @@ def check(
     delay_s: float,
     *,
     crawl: str | None = None,
-    kills_ns: Sequence[int] | None = None,
+    interruptions: Sequence[Interruption] | None = None,
     options: Mapping[str, str] | None = None,
     lock: Path | None = None,
     timeout_s: float = 60.0,
@@ -169,7 +169,7 @@ def check(
         log: the site's log.
         delay_s: configured pause between requests to a registrable domain, seconds.
         crawl: look at this crawl's documents and outcomes only; None for all.
-        kills_ns: when processes were killed, nanoseconds since the epoch; see `judge_site`.
+        interruptions: when processes were killed, or stopped and replaced; see `judge_site`.
         options: further librdkafka options.
         lock: lock file of the schema ids; None for the built-in one.
         timeout_s: for reading one topic.
@@ -201,7 +201,7 @@ def check(
             if crawl in {None, row["crawl"]}
         ],
         robots_reads=[RobotsRead(row["origin"], row["fetched_at_ms"]) for row, _ in robots],
-        kills_ns=kills_ns,
+        interruptions=interruptions,
     )
     published = [
         PublishedDocument(row["url"], row["title"], row["submitted_at_ms"], record.timestamp)

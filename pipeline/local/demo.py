@@ -20,6 +20,7 @@ from pipeline.errors import ConfigurationError
 from pipeline.local.checker import Report, check
 from pipeline.local.crawl_run import CrawlRun, CrawlStatus
 from pipeline.local.simulated_web import ServedWeb, crawler_options
+from pipeline.local.site_judge import Interruption, killed
 from pipeline.local.stack import LocalStack, with_addresses
 from pipeline.local.supervisor import Fleet, WorkerProcess, process_cpu_s
 from pipeline.ops import topics
@@ -154,7 +155,7 @@ class Demo:
         self._show = show
         self._state = DemoState()
         self._kills: list[str] = []
-        self._kills_ns: list[int] = []
+        self._interruptions: list[Interruption] = []
 
     def run(self) -> DemoResult:
         """Start everything, crawl, count, stop everything.
@@ -217,8 +218,15 @@ class Demo:
                 documents.close()
             restarts = {worker.label: worker.restarts for worker in fleet.all if worker.restarts}
             # Workers that were killed from outside too: when is not known, so the times excuse nothing.
-            kills_ns = self._kills_ns if sum(restarts.values()) == len(self._kills) else None
-            report = check(stack.addresses.bootstrap, expectation, served.log, DELAY_S, crawl=CRAWL, kills_ns=kills_ns)
+            known = sum(restarts.values()) == len(self._kills)
+            report = check(
+                stack.addresses.bootstrap,
+                expectation,
+                served.log,
+                DELAY_S,
+                crawl=CRAWL,
+                interruptions=self._interruptions if known else None,
+            )
             cpu_s = {
                 **{stage: sum(w.cpu_s() for w in workers) for stage, workers in fleet.by_stage.items()},
                 "broker": broker_cpu_s,
@@ -284,7 +292,7 @@ class Demo:
         self._say(f"kill -9 {victim.label} (pid {victim.pid})")
         victim.kill()
         self._kills.append(victim.label)
-        self._kills_ns.append(time.time_ns())
+        self._interruptions.append(killed(time.time_ns()))
 
     def _say(self, event: str) -> None:
         self._state.events.append(event)

@@ -25,6 +25,7 @@ class LoggedRequest(NamedTuple):
             client's own end of the response.
         retry_after_ns: earliest next request that the answer asked for, nanoseconds since the epoch.
         connection: number of the connection.
+        agent: User-Agent header, in small letters; empty where there was none.
     """
 
     host: str
@@ -34,6 +35,7 @@ class LoggedRequest(NamedTuple):
     end_ns: int
     retry_after_ns: int | None = None
     connection: int = 0
+    agent: str = ""
 
     @property
     def url(self) -> str:
@@ -41,9 +43,9 @@ class LoggedRequest(NamedTuple):
         return f"http://{self.host}{self.path}"
 
 
-def prefix(host: bytes, path: bytes) -> bytes:
-    """Return the beginning of a line; made beforehand for pages that are known. Any bytes can stand in a request."""
-    names = {"host": host.decode("latin-1"), "path": path.decode("latin-1")}
+def prefix(host: bytes, path: bytes, agent: bytes = b"") -> bytes:
+    """Return the beginning of a line. Any bytes can stand in a request."""
+    names = {"host": host.decode("latin-1"), "path": path.decode("latin-1"), "agent": agent.decode("latin-1")}
     return json.dumps(names, separators=(",", ":")).encode("ascii")[:-1]
 
 
@@ -52,7 +54,7 @@ def line(start: bytes, request: tuple[int, int, int, int | None, int]) -> bytes:
 
     Args:
         start: from `prefix`.
-        request: the other fields of `LoggedRequest`, in order.
+        request: status, start, end, Retry-After and connection, as in `LoggedRequest`.
     """
     status, start_ns, end_ns, retry_after_ns, connection = request
     after = b"null" if retry_after_ns is None else b"%d" % retry_after_ns

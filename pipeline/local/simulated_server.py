@@ -31,8 +31,12 @@ MAX_HEAD_BYTES: Final = 64 << 10
 PARENT_LOOK_S: Final = 0.5
 BACKLOG: Final = 1_024
 SECOND_NS: Final = 10**9
+OVERLOAD_NS: Final = 3 * SECOND_NS
+"""How long the web is overloaded after a SIGUSR1."""
 
 _NOT_FOUND: Final = not_found()
+_OVERLOADED: Final = FirstAnswer(503, ("seconds", 2))
+_ROBOTS: Final = b"/robots.txt"
 _BAD_REQUEST: Final = make_answer(400, "text/plain", b"Bad request\n", ("Connection: close",))
 
 LateAnswer = Callable[[bytes], Answer | None]
@@ -44,6 +48,22 @@ class _Request(NamedTuple):
     start_ns: int
     head_only: bool
     close: bool
+    agent: bytes
+
+
+class Overload:
+    """A web that has enough: as long as it lasts every page is answered with 503 and Retry-After, robots.txt as usual.
+
+    Attributes:
+        until_ns: its end, nanoseconds since the epoch.
+    """
+
+    def __init__(self) -> None:
+        self.until_ns = 0
+
+    def begin(self) -> None:
+        """Be overloaded from now on."""
+        self.until_ns = time.time_ns() + OVERLOAD_NS
 
 
 class Connection(asyncio.Protocol):
@@ -54,13 +74,22 @@ class Connection(asyncio.Protocol):
         late_answer: asked for what isn't among them.
         log: takes a line for each request.
         number: of the connection, for the log.
+        overload: of the web.
     """
 
-    def __init__(self, answers: Mapping[bytes, Answer], late_answer: LateAnswer, log: RequestLog, number: int) -> None:
+    def __init__(
+        self,
+        answers: Mapping[bytes, Answer],
+        late_answer: LateAnswer,
+        log: RequestLog,
+        number: int,
+        overload: Overload,
+    ) -> None:
         self._answers = answers
         self._late_answer = late_answer
         self._log = log
         self._number = number
+        self._overload = overload
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self._slow: tuple[_Request, asyncio.TimerHandle] | None = None
@@ -95,6 +124,9 @@ class Connection(asyncio.Protocol):
             self._answer(request)
 
     def _answer(self, request: _Request) -> None:
+        if request.start_ns < self._overload.until_ns and request.target != _ROBOTS:
+            self._send(request, *_first_answer(_OVERLOADED, time.time_ns()))
+            return
         key = request.host + request.target
         answer = self._answers.get(key) or self._late_answer(key) or _NOT_FOUND
         if answer.first_answers:
@@ -120,7 +152,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _write_log(self, request: _Request, status: int, retry_after_ns: int | None) -> None:
-        start = prefix(request.host, request.target)
+        start = prefix(request.host, request.target, request.agent)
         self._log.add(line(start, (status, request.start_ns, time.time_ns(), retry_after_ns, self._number)))
 
 
@@ -138,8 +170,10 @@ def _parse(head: bytes) -> _Request | None:
         return None
     method, target, version = parts
     host = fields[host_at + 7 : fields.find(b"\r\n", host_at + 7)].strip()
+    agent_at = fields.find(b"\r\nuser-agent:")
+    agent = fields[agent_at + 13 : fields.find(b"\r\n", agent_at + 13)].strip() if agent_at >= 0 else b""
     close = version != b"HTTP/1.1" or b"\r\nconnection: close\r\n" in fields
-    return _Request(host, target, start_ns, method == b"HEAD", close)
+    return _Request(host, target, start_ns, method == b"HEAD", close, agent)
 
 
 def _first_answer(first: FirstAnswer, now_ns: int) -> tuple[Answer, int | None]:
@@ -178,6 +212,8 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until `parent` isn't the parent of this process any more.
 
+    SIGUSR1 begins an `Overload`.
+
     Prints one line of JSON with the `port` when it is ready.
 
     Raises:
@@ -211,10 +247,12 @@ async def _serve(
     loop.set_exception_handler(fail)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
+    overload = Overload()
+    loop.add_signal_handler(signal.SIGUSR1, overload.begin)
     connections = itertools.count(1)
     with RequestLog(path, loop.call_later) as log:
         server = await loop.create_server(
-            lambda: Connection(answers, late_answer, log, next(connections)), sock=listener, backlog=BACKLOG
+            lambda: Connection(answers, late_answer, log, next(connections), overload), sock=listener, backlog=BACKLOG
         )
         sys.stdout.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
         sys.stdout.flush()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -251,6 +252,10 @@ class ServedWeb:
     def pid(self) -> int:
         """Process id of the server."""
         return self._process.pid
+
+    def overload(self) -> None:
+        """Let it answer every page with 503 and Retry-After for some seconds, as a site that has enough."""
+        self._process.send_signal(signal.SIGUSR1)
 
     def cpu_s(self) -> float:
         """CPU seconds of the server so far, making the pages included: take a difference."""

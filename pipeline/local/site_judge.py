@@ -16,7 +16,7 @@ TOLERANCE_NS = 2 * MS_NS
 """Records carry whole milliseconds, and libuv's timers (uvloop) fire up to one early."""
 SLACK_MS = 100
 """By how much a crawler's times of a request may lie inside the site's: both clocks are the machine's."""
-KILL_NS = 10 * SECOND_NS
+HELD_NS = 10 * SECOND_NS
 """A killed process may have held an answer for so long; refusals are to be committed at once."""
 ROBOTS = "/robots.txt"
 GONE = 0
@@ -47,6 +47,50 @@ class RobotsRead(NamedTuple):
     fetched_at_ms: int
 
 
+class Interruption(NamedTuple):
+    """A time in which a process may have held what it had been told and never committed it.
+
+    Attributes:
+        began_ns, ended_ns: nanoseconds since the epoch; equal where a process was killed out of its work.
+        agent: User-Agent of the process, in small letters; empty where it isn't known which one it was.
+    """
+
+    began_ns: int
+    ended_ns: int
+    agent: str = ""
+
+    def may_have_lost(self, request: LoggedRequest) -> bool:
+        """Whether the answer to a request may have been held then."""
+        overlaps = request.start_ns <= self.ended_ns and self.began_ns <= request.end_ns + HELD_NS
+        return overlaps and self.agent in {"", request.agent}
+
+
+def killed(at_ns: int, agent: str = "") -> Interruption:
+    """Return the interruption of a process that was killed out of its work."""
+    return Interruption(at_ns, at_ns, agent)
+
+
+class Closest(NamedTuple):
+    """The pair of requests to one registrable domain with the least to spare.
+
+    Attributes:
+        url: what was asked for.
+        after: the request before.
+        pause_s: between the end of the one and the start of the other, seconds.
+        allowed_s: least pause, seconds.
+    """
+
+    url: str
+    after: str
+    pause_s: float
+    allowed_s: float
+
+    @property
+    def spare_s(self) -> float:
+        """By how much the pause is longer than it must be."""
+        return self.pause_s - self.allowed_s
+
+
 class TooClose(NamedTuple):
     """A request that came before its time.
 
@@ -75,6 +119,7 @@ class SiteFindings:
         disallowed: URLs that robots.txt forbids and that were asked, each as often as it was.
         before_robots: pages that were asked before robots.txt of their host had been answered.
         asked_twice: URLs that were answered with 200 more than once (robots.txt apart): information, no fault.
+        closest: the pair with the least to spare; None without a pair.
     """
 
     requests: int
@@ -84,6 +129,7 @@ class SiteFindings:
     disallowed: tuple[str, ...]
     before_robots: tuple[str, ...]
     asked_twice: tuple[str, ...]
+    closest: Closest | None
 
 
 class _Block(NamedTuple):
@@ -99,7 +145,7 @@ def judge_site(
     *,
     outcomes: Iterable[Outcome] = (),
     robots_reads: Iterable[RobotsRead] = (),
-    kills_ns: Sequence[int] | None = None,
+    interruptions: Sequence[Interruption] | None = None,
 ) -> SiteFindings:
     """Judge the requests of a crawl.
 
@@ -110,8 +156,8 @@ def judge_site(
             only the site's own wishes count.
         outcomes: fetches whose outcome was committed.
         robots_reads: robots.txt files whose reading was committed.
-        kills_ns: when processes were killed, nanoseconds since the epoch. None: it isn't known, any answer without an
-            outcome may have been lost that way.
+        interruptions: when processes were killed, or stopped and replaced: the only excuse for a request against a
+            Retry-After without an outcome. None: it isn't known, any such answer may have been lost that way.
     """
     times: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
@@ -124,17 +170,19 @@ def judge_site(
         reads_ns[expectation.domain(read.origin.partition("://")[2])].append(read.fetched_at_ms * MS_NS)
 
     too_close: list[TooClose] = []
+    closest: list[Closest] = []
     excused = 0
     for domain, ours in by_domain.items():
         blocks = [
-            _Block(request, request.retry_after_ns, not _may_be_lost(request, times[request.url], kills_ns))
+            _Block(request, request.retry_after_ns, not _may_be_lost(request, times[request.url], interruptions))
             for request in ours
             if request.retry_after_ns is not None
         ]
         crawl_delay_s = expectation.crawl_delay_s.get(domain, 0.0)
-        found, forgiven = _judge_pace(ours, delay_s, crawl_delay_s, reads_ns[domain], blocks)
+        found, forgiven, nearest = _judge_pace(ours, delay_s, crawl_delay_s, reads_ns[domain], blocks)
         too_close += found
         excused += forgiven
+        closest += nearest
 
     answered = Counter(request.url for request in requests if request.status == 200 and request.path != ROBOTS)
     pages = [request for request in requests if request.path != ROBOTS]
@@ -146,6 +194,7 @@ def judge_site(
         disallowed=tuple(page.url for page in pages if expectation.is_disallowed(page.host, page.path)),
         before_robots=_before_robots(requests),
         asked_twice=tuple(url for url, times_asked in answered.items() if times_asked > 1),
+        closest=min(closest, key=lambda pair: pair.spare_s, default=None),
     )
 
 
@@ -155,9 +204,10 @@ def _judge_pace(
     crawl_delay_s: float,
     reads_ns: Sequence[int],
     blocks: Sequence[_Block],
-) -> tuple[list[TooClose], int]:
-    """Judge the requests to one registrable domain; also returns how many were excused."""
+) -> tuple[list[TooClose], int, list[Closest]]:
+    """Judge the requests to one registrable domain; also returns how many were excused, and the closest pair."""
     found = []
+    closest: list[Closest] = []
     excused = 0
     previous: LoggedRequest | None = None  # the one that ended last
     robots_answered = False
@@ -170,6 +220,11 @@ def _judge_pace(
             known = any(read < request.start_ns for read in reads_ns) if request.path == ROBOTS else robots_answered
             if known:
                 wishes.append((previous.end_ns + round(crawl_delay_s * SECOND_NS), previous.url, "crawl-delay"))
+        if previous is not None and wishes:
+            pause_ns = request.start_ns - previous.end_ns
+            allowed_ns = max(wish[0] for wish in wishes) - previous.end_ns
+            pair = Closest(request.url, previous.url, pause_ns / SECOND_NS, allowed_ns / SECOND_NS)
+            closest = [min([*closest, pair], key=lambda one: one.spare_s)]
         standing = [block for block in blocks if block.request.end_ns <= request.start_ns]
         wishes += [(block.until_ns, block.request.url, "retry-after") for block in standing if block.known]
         earliest_ns, after, why = max(wishes, default=(0, "", "delay"))
@@ -180,17 +235,19 @@ def _judge_pace(
         robots_answered = robots_answered or (request.path == ROBOTS and request.status == 200)
         if previous is None or request.end_ns > previous.end_ns:
             previous = request
-    return found, excused
+    return found, excused, closest
 
 
-def _may_be_lost(request: LoggedRequest, outcomes: Sequence[Outcome], kills_ns: Sequence[int] | None) -> bool:
-    """Whether a killed process may have taken an answer with it."""
+def _may_be_lost(
+    request: LoggedRequest, outcomes: Sequence[Outcome], interruptions: Sequence[Interruption] | None
+) -> bool:
+    """Whether a process that was interrupted may have taken an answer with it."""
     for outcome in outcomes:
         started_ns = (outcome.started_at_ms - SLACK_MS) * MS_NS
         ended_ns = (outcome.ended_at_ms + SLACK_MS) * MS_NS
         if started_ns <= request.start_ns and request.end_ns <= ended_ns:
             return False
-    return kills_ns is None or any(request.start_ns <= kill <= request.end_ns + KILL_NS for kill in kills_ns)
+    return interruptions is None or any(one.may_have_lost(request) for one in interruptions)
 
 
 def _before_robots(requests: Sequence[LoggedRequest]) -> tuple[str, ...]:

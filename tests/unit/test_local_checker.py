@@ -14,7 +14,7 @@ from pipeline.local import checker
 from pipeline.local.checker import PublishedDocument, judge
 from pipeline.local.expectation import Expectation, PathRule
 from pipeline.local.request_log import LoggedRequest, line, prefix
-from pipeline.local.site_judge import Outcome, RobotsRead, judge_site
+from pipeline.local.site_judge import Interruption, Outcome, RobotsRead, judge_site, killed
 from pipeline.local.topic_reader import ReadRecord
 
 START_NS = 1_800_000_000 * 10**9
@@ -171,10 +171,39 @@ def test_a_request_before_retry_after_is_excused_when_the_answer_died_with_its_p
     findings = judge_site(requests, EXPECTATION, DELAY_S, outcomes=earlier)
     assert [("/2", "delay")] == [(path, reason) for path, reason in why(findings)]
     assert 1 == findings.excused
-    near, far = [ns(0.2)], [ns(-5.0), ns(60.0)]
-    assert 1 == judge_site(requests, EXPECTATION, DELAY_S, outcomes=earlier, kills_ns=near).excused
-    findings = judge_site(requests, EXPECTATION, DELAY_S, outcomes=earlier, kills_ns=far)
+    near, far = [killed(ns(0.2))], [killed(ns(-5.0)), killed(ns(60.0))]
+    assert 1 == judge_site(requests, EXPECTATION, DELAY_S, outcomes=earlier, interruptions=near).excused
+    findings = judge_site(requests, EXPECTATION, DELAY_S, outcomes=earlier, interruptions=far)
     assert [("/1", "retry-after"), ("/2", "retry-after")] == why(findings)
+
+
+@pytest.mark.parametrize(
+    ("interruption", "excused"),
+    [
+        (killed(ns(0.2), "headrace/0.1 (fetch-1)"), 1),
+        (killed(ns(0.2), "headrace/0.1 (fetch-2)"), 0),  # another process was killed: this one is alive
+        (Interruption(ns(-8.0), ns(-1.0)), 0),  # it was replaced before it could be told
+        (Interruption(ns(-8.0), ns(5.0)), 1),  # stopped, told, continued and replaced
+        (Interruption(ns(9.0), ns(15.0)), 1),  # told, then stopped before its commit
+        (Interruption(ns(12.0), ns(15.0)), 0),  # it had time enough to commit
+    ],
+)
+def test_only_the_process_that_was_told_and_interrupted_is_an_excuse(interruption, excused):
+    """Where faults overlap all the time, any kill anywhere would excuse everything."""
+    limited = ask(APEX, "/1", 0.0, status=429, retry_after_s=2.0)._replace(agent="headrace/0.1 (fetch-1)")
+    requests = [*robots_of(APEX), limited, ask(APEX, "/1", 1.0)]
+    findings = judge_site(requests, EXPECTATION, DELAY_S, interruptions=[interruption])
+    assert (excused, 1 - excused) == (findings.excused, len(findings.too_close))
+
+
+def test_the_closest_pair_is_told_with_what_was_allowed():
+    """How much there is to spare shows a pace that is right by luck."""
+    requests = [*robots_of(APEX, OTHER), ask(APEX, "/1", 0.0), ask(APEX, "/2", 0.26), ask(OTHER, "/x", 0.0)]
+    requests += [ask(OTHER, "/y", 1.02)]
+    closest = judge_site(requests, EXPECTATION, DELAY_S).closest
+    assert (f"http://{OTHER}/y", f"http://{OTHER}/x", 1.0) == (closest.url, closest.after, closest.allowed_s)
+    assert pytest.approx(0.01) == closest.spare_s
+    assert judge_site([ask(APEX, "/1", 0.0)], EXPECTATION, DELAY_S).closest is None
 
 
 def test_a_limit_that_is_told_binds_only_those_who_ask_afterwards():

@@ -226,6 +226,31 @@ def test_clients_that_are_killed_at_any_time_leave_the_server_alive(served):
         assert 200 == get(connection, front.url)[0].status
 
 
+def test_an_overloaded_web_refuses_pages_and_names_a_time(tmp_path):
+    """What fault tests do to a crawler; robots.txt is answered, else the whole site would be closed for a minute."""
+    with ServedWeb(seed=1, hosts=1, pages=3, log=tmp_path / "log") as served, connected(served) as connection:
+        url = served.web.start_urls[0]
+        served.overload()
+        refused = wait_for(lambda: (answer := get(connection, url)[0]).status == 503 and answer)
+        assert "2" == refused.headers["Retry-After"]
+        assert 503 != get(connection, f"{url}robots.txt")[0].status
+        request = logged(served, url)[-1]
+        assert 503 == request.status
+        assert request.start_ns + 2 * SECOND_NS <= request.retry_after_ns <= request.end_ns + 2 * SECOND_NS
+        wait_for(lambda: get(connection, url)[0].status != 503)
+
+
+def test_the_log_tells_who_asked(tmp_path):
+    """Where several crawlers' processes ask one site, each answers for what it was told."""
+    with ServedWeb(seed=1, hosts=1, pages=3, log=tmp_path / "log") as served, connected(served) as connection:
+        host = served.web.start_urls[0].removeprefix("http://").removesuffix("/")
+        for headers in ({"User-Agent": "Headrace/0.1 (fetch-1)"}, {}):
+            connection.request("GET", "/", headers={"Host": host, **headers})
+            connection.getresponse().read()
+        rows = logged(served, served.web.start_urls[0], count=2)
+    assert ["headrace/0.1 (fetch-1)", ""] == [row.agent for row in rows]
+
+
 def test_a_port_in_use_is_said_in_plain_words(served, tmp_path):
     """No traceback from a child process."""
     with pytest.raises(ConfigurationError, match=rf"port {served.port} of 127\.0\.0\.1"):
