@@ -8,7 +8,7 @@ ARGS ?=
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-latency chaos up clean lock
+.PHONY: help demo test check bench bench-latency bench-clients chaos up clean lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -34,6 +34,9 @@ bench: $(READY)  ## the whole pipeline and Scrapy on the same simulated web, sid
 
 bench-latency: $(READY)  ## from a task submitted to its document visible, one at a time
 	$(BIN)/python -m bench.latency $(ARGS)
+
+bench-clients: $(READY)  ## clients that send to a broker: messages a second, latency, CPU
+	$(BIN)/python -m bench.clients $(ARGS)
 
 chaos: $(READY)  ## the long tests: workers and broker killed, stopped and restarted, for MINUTES
 	CHAOS_MINUTES=$(MINUTES) $(BIN)/pytest -m chaos --log-cli-level=INFO $(ARGS)

@@ -10,21 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.calibration import calibrate
+from bench.machine import machine
 from bench.origin import HOSTS, Origin
 from bench.scrapy_peer import PeerResult, run_scrapy
 from pipeline.config import client_options, load
@@ -185,14 +183,6 @@ def table_of(result: PipelineResult, origin_cpu_s: float, peer: PeerResult | Non
     return table
 
 
-def _machine() -> Iterator[tuple[str, str]]:
-    processors = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    yield "processor", processors[0] if processors else platform.processor()
-    yield "cores", str(os.cpu_count())
-    yield "python", platform.python_version()
-    yield from ((package, version(package)) for package in PACKAGES)
-
-
 def main() -> None:
     """Run it and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
@@ -223,11 +213,11 @@ def main() -> None:
         if options.directory is None:
             shutil.rmtree(directory, ignore_errors=True)
     console.print(table_of(result, origin_cpu_s, peer))
-    machine = dict(_machine())
-    console.print(machine, f"calibration: {calibration}")
+    described = machine(PACKAGES)
+    console.print(described, f"calibration: {calibration}")
     if options.json:
         row = {
-            "machine": machine, "calibration": asdict(calibration), "pipeline": asdict(result),
+            "machine": described, "calibration": asdict(calibration), "pipeline": asdict(result),
             "origin_cpu_s": origin_cpu_s, "scrapy": peer and asdict(peer),
         }  # fmt: skip
         json.dump(row, sys.stdout)
