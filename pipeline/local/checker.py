@@ -178,19 +178,12 @@ def check(
         BrokerError: a topic can't be read.
         ConfigurationError: the lock file is unusable.
     """
-
-    def read(topic: topics.Topic) -> list[ReadRecord]:
-        return read_all(bootstrap, topic.name, options=options, timeout_s=timeout_s)
-
     codecs = load_codec(lock)
-    documents, lost_documents = _decoded(codecs, topics.DOCUMENTS, read(topics.DOCUMENTS))
-    outcomes, lost_outcomes = _decoded(codecs, topics.FETCHES, read(topics.FETCHES))
-    robots, lost_robots = _decoded(codecs, topics.ROBOTS, read(topics.ROBOTS))
-    dead_letters = {
-        topic.dlq: Counter(map(_reason, read_all(bootstrap, topic.dlq, options=options, timeout_s=timeout_s)))
-        for topic in topics.TABLE
-        if topic.dead_letters
-    }
+    names = [topics.DOCUMENTS.name, topics.FETCHES.name, topics.ROBOTS.name]
+    names += [topic.dlq for topic in topics.TABLE if topic.dead_letters]
+    held = {name: read_all(bootstrap, name, options=options, timeout_s=timeout_s) for name in names}
+    outcomes, lost_outcomes = _decoded(codecs, topics.FETCHES, held)
+    robots, lost_robots = _decoded(codecs, topics.ROBOTS, held)
     findings = judge_site(
         read_log(log),
         expectation,
@@ -203,11 +196,8 @@ def check(
         robots_reads=[RobotsRead(row["origin"], row["fetched_at_ms"]) for row, _ in robots],
         interruptions=interruptions,
     )
-    published = [
-        PublishedDocument(row["url"], row["title"], row["submitted_at_ms"], record.timestamp)
-        for row, record in documents
-        if crawl in {None, row["crawl"]}
-    ]
+    published, lost_documents = published_documents(held, codecs, crawl)
+    dead_letters = {name: Counter(map(_reason, records)) for name, records in held.items() if name.endswith("-dlq")}
     return judge(
         expectation,
         published,
@@ -215,6 +205,27 @@ def check(
         {topic: reasons for topic, reasons in dead_letters.items() if reasons},
         lost_documents + lost_outcomes + lost_robots,
     )
+
+
+def published_documents(
+    held: Mapping[str, Sequence[ReadRecord]], codecs: Codecs, crawl: str | None
+) -> tuple[list[PublishedDocument], int]:
+    """Return the documents of a crawl.
+
+    Args:
+        held: topic -> its committed records.
+        codecs: of the contracts.
+        crawl: its id; None for all.
+
+    Returns:
+        The documents, and how many records of the topic can't be read.
+    """
+    documents, lost = _decoded(codecs, topics.DOCUMENTS, held)
+    return [
+        PublishedDocument(row["url"], row["title"], row["submitted_at_ms"], record.timestamp)
+        for row, record in documents
+        if crawl in {None, row["crawl"]}
+    ], lost
 
 
 def judge(
@@ -258,13 +269,13 @@ def judge(
 
 
 def _decoded(
-    codecs: Codecs, topic: topics.Topic, records: Sequence[ReadRecord]
+    codecs: Codecs, topic: topics.Topic, held: Mapping[str, Sequence[ReadRecord]]
 ) -> tuple[list[tuple[dict[str, Any], ReadRecord]], int]:
     """Decode records; also returns how many can't be. A deletion (null value) in a compacted topic is no record."""
     decode = codecs.decoder(topic.subject)
     rows = []
     undecodable = 0
-    for record in records:
+    for record in held[topic.name]:
         if record.value is None and topic.cleanup == "compact":
             continue
         try:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -62,6 +62,11 @@ class WorkerProcess:
         """Process id, None while there is no process."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
+    @property
+    def exit_status(self) -> int | None:
+        """How its last process ended, a signal as its negative number; None while it runs and before the first."""
+        return self._process.poll() if self._process else None
+
     def start(self) -> None:
         """Start a process. To be called from the main thread: the death signal is bound to the thread that forks."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -103,8 +108,12 @@ class WorkerProcess:
 
     def terminate(self) -> None:
         """SIGTERM, as a deploy."""
+        self.send(signal.SIGTERM)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, if there is somebody to get it."""
         if self._process:
-            self._process.terminate()
+            self._process.send_signal(number)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the process to end; False when it took longer and was killed."""
@@ -197,15 +206,33 @@ class Fleet:
         workers: stage → how many.
         name: first part of the workers' names; on a cluster that others use too it must be nobody else's, since a
             worker of the same name is replaced.
+        command: arguments after the Python interpreter, without the stage.
+        own: label of a worker → what is added to its environment alone.
     """
 
     def __init__(
-        self, directory: Path, environ: Mapping[str, str], workers: Mapping[str, int], *, name: str = ""
+        self,
+        directory: Path,
+        environ: Mapping[str, str],
+        workers: Mapping[str, int],
+        *,
+        name: str = "",
+        command: Sequence[str] = ("-m", "pipeline.cli", "worker"),
+        own: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        self.by_stage: dict[str, list[WorkerProcess]] = {
-            stage: [_worker(directory, environ, stage, number, name) for number in range(count)]
-            for stage, count in workers.items()
-        }
+        self.by_stage: dict[str, list[WorkerProcess]] = {stage: [] for stage in workers}
+        for stage, count in workers.items():
+            for number in range(count):
+                label = f"{stage}-{number}"
+                environment = {
+                    **environ,
+                    "HEADRACE_WORKER__NAME": f"{name}-{number}" if name else str(number),
+                    "HEADRACE_WORKER__DATA_DIR": str(directory),
+                    "HEADRACE_WORKER__METRICS_PORT": "0",  # a configured one is free for one of them only
+                    **own(label),
+                }
+                log = directory / "logs" / f"{label}.log"
+                self.by_stage[stage].append(WorkerProcess(label, [*command, stage], environment, log))
 
     @property
     def all(self) -> list[WorkerProcess]:
@@ -228,15 +255,3 @@ class Fleet:
             worker.terminate()
         deadline = time.monotonic() + STOP_LIMIT_S
         return [worker.label for worker in self.all if not worker.wait(max(0.1, deadline - time.monotonic()))]
-
-
-def _worker(directory: Path, environ: Mapping[str, str], stage: str, number: int, name: str) -> WorkerProcess:
-    worker_name = f"{name}-{number}" if name else str(number)
-    own = {
-        **environ,
-        "HEADRACE_WORKER__NAME": worker_name,
-        "HEADRACE_WORKER__DATA_DIR": str(directory),
-        "HEADRACE_WORKER__METRICS_PORT": "0",  # a configured one is free for one of them only
-    }
-    command = ["-m", "pipeline.cli", "worker", stage]
-    return WorkerProcess(f"{stage}-{number}", command, own, directory / "logs" / f"{stage}-{number}.log")

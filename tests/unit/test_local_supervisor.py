@@ -77,6 +77,33 @@ def test_a_process_gets_the_environment_and_its_output_is_kept(started):
     assert "x True\nalas\n" == worker.tail()
 
 
+def test_how_a_process_ended_is_known_until_the_next_one_starts(started):
+    """A fault test counts what its workers end with; a signal is told from a status."""
+    worker = started(WAITS)
+    says(worker, "ready")
+    assert worker.exit_status is None
+    worker.send(signal.SIGINT)
+    ended(worker)
+    assert -signal.SIGINT == worker.exit_status
+    worker.send(signal.SIGTERM)  # nobody there to get it
+    worker.start()
+    assert worker.exit_status is None
+
+
+def test_each_worker_of_a_fleet_has_its_own_name_and_environment(tmp_path):
+    """A fault test starts workers of its own, each behind its own proxy."""
+    fleet = Fleet(
+        tmp_path,
+        {"SHARED": "1"},
+        {"fetch": 2},
+        command=["-c", "import os, sys; print(sys.argv[1], os.environ['HEADRACE_WORKER__NAME'], os.environ['OWN'])"],
+        own=lambda label: {"OWN": f"of {label}"},
+    )
+    fleet.start()
+    until(lambda: all(worker.exit_status == 0 for worker in fleet.all), "the ends of both")
+    assert ["fetch 0 of fetch-0\n", "fetch 1 of fetch-1\n"] == [worker.tail() for worker in fleet.all]
+
+
 def test_a_killed_worker_comes_back_at_once(started):
     """A power cut has no reason that lasts."""
     worker = started(WAITS)
