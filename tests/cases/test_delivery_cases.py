@@ -8,6 +8,7 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from pipeline.delivery.exits import ExitCode
 from tests.chaos.ledger import produce, transaction
 from tests.chaos.process import SESSION_S, until
 
@@ -83,6 +84,49 @@ def test_kaf_11_killed_between_offsets_and_commit_the_group_does_not_start_over(
     assert sorted(offset for offset in begun if offset < 1_000) == sorted(
         again
     )  # what was committed is not begun again
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        ("parallel", "before_offsets"),
+        ("ordered", "before_commit"),  # the heir's restore waits for the open transaction, so there is no earlier place
+        pytest.param("parallel", "before_commit", marks=pytest.mark.chaos),  # the broker takes its time
+    ],
+)
+def test_kaf_19_a_zombie_stopped_inside_a_transaction_commits_nothing(
+    stage_factory, reader, offsets, broker, *, kind, place
+):
+    """KAF-19: stopped for longer than the session, continued after another has done the work: refused, and replaced."""
+    stage = stage_factory(kind, partitions=1, timer_s=0.0)
+    topic, short = stage.toy.inputs[0], {"delivery__session_timeout_s": 2}
+    if place == "before_commit":  # its offsets are pending: nobody begins before the broker has aborted it
+        short["delivery__transaction_timeout_s"] = 2
+    sent = [(b"k%d" % number, b"v:%d" % number) for number in range(20)]
+    zombie = stage.worker("zombie", **short).start()
+    out = reader(stage.toy.out)
+    produce(broker.bootstrap, topic, sent[:10])
+    copies = 1 if kind == "parallel" else 2
+    out.until_count(10 * copies)
+    for held in (place, "heartbeat"):  # without the heartbeat it learns from its commit alone that it is a zombie
+        stage.hold(held, "zombie")
+    produce(broker.bootstrap, topic, sent[10:])
+    stage.stands_at(place, "zombie")
+    zombie.send(signal.SIGSTOP)
+    stage.worker("heir", **short).start()
+    until(lambda: 10 == len({row["value"] for row in stage.journal("begin", "heir")}), "the work begun by its heir")
+    stage.release(place, "zombie")
+    zombie.send(signal.SIGCONT)
+    if place == "before_offsets":
+        zombie.says("the partitions have moved")  # refused by the group
+        stage.release("heartbeat", "zombie")
+    assert ExitCode.REPLACED == zombie.exit_status()
+    zombie.start(toy=zombie.toy)
+    until(lambda: len(stage.journal("assigned", "zombie")) > 1, "the zombie's successor in the group")
+    group = offsets(stage.toy.group)
+    until(lambda: {0: 0} == group.lag(topic, 1), "no lag")
+    endings = [value.rpartition(b"v:")[2] for value in (row.value for row in out.read_to_end())]
+    assert sorted(value.rpartition(b"v:")[2] for _, value in sent for _ in range(copies)) == sorted(endings)
 
 
 def test_lag_02_markers_leave_no_lag(stage_factory, reader, offsets, broker):

@@ -161,6 +161,17 @@ def verb_and_name(value: bytes) -> tuple[str, str]:
     return verb, name
 
 
+def body(verb: str, name: str) -> bytes | None:
+    """Return the body that a record asks to be passed on as, None where it is passed on as it is."""
+    if verb == "large":
+        return bytes(LARGE_BYTES)
+    if verb == "random":  # hardly to be compressed
+        return random.Random(name).randbytes(int(name))
+    if verb == "letters":
+        return b"a" * int(name)
+    return None
+
+
 class ToyParallel:
     """Passes records on out of order."""
 
@@ -191,7 +202,7 @@ class ToyParallel:
         await self._pause(record, verb, name)
         fail(verb)
         self._journal.record("end", record)
-        value = bytes(LARGE_BYTES) if verb == "large" else record.value
+        value = body(verb, name) or record.value
         return Result([Output(self._toy.out, value, record.key)], self._changes(record), verb == "urgent")
 
     def _changes(self, record):
@@ -244,9 +255,7 @@ class ToyPartition:
             self._seen -= 1
             return []
         self._view.put("t", struct.pack(">d", now + self._toy.timer_s) + record.key, record.value)
-        first = b"first:%d:%s" % (self._seen, record.value)
-        if verb == "large":
-            first = bytes(LARGE_BYTES)
+        first = body(verb, name) or b"first:%d:%s" % (self._seen, record.value)
         if verb == "refused" and not ToyPartition.refused:
             ToyPartition.refused += 1
             first = random.Random(0).randbytes(REFUSED_BYTES)
