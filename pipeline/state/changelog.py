@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from pipeline.errors import BrokerError
 from pipeline.state.store import PartitionStore
 from pipeline.state.view import from_changelog
 
@@ -20,6 +21,7 @@ CALL_TIMEOUT_S = 15.0
 CONSUME_S = 0.05
 PROGRESS_INTERVAL_S = 0.5
 RETRY_PAUSE_S = 0.2
+STANDSTILL_S = 60.0
 BAR_WIDTH = 30
 
 
@@ -52,6 +54,14 @@ class Restored(NamedTuple):
     seconds: float
 
 
+class _Chunk(NamedTuple):
+    """What one read brought: the newest change of each row, the position after it, records read."""
+
+    changes: dict[tuple[str, bytes], bytes | None]
+    position: int
+    records: int
+
+
 class Changelog:
     """The compacted topic behind the stores of a stage; partition p of it belongs to store p.
 
@@ -60,11 +70,20 @@ class Changelog:
         topic: name of the changelog topic.
         rows: how rows travel in it.
         delete_retention_s: how long the topic keeps deletions (delete.retention.ms); an older store is rebuilt.
+        standstill_s: how long a restore may stand still while the broker answers.
     """
 
-    def __init__(self, options: Mapping[str, str], topic: str, rows: RowCodec, delete_retention_s: float) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        topic: str,
+        rows: RowCodec,
+        delete_retention_s: float,
+        standstill_s: float = STANDSTILL_S,
+    ) -> None:
         self.topic = topic
         self.rows = rows
+        self._standstill_s = standstill_s
         self._options = {**options, "group.id": GROUP, "enable.auto.commit": False}
         self._delete_retention_s = delete_retention_s
 
@@ -83,6 +102,10 @@ class Changelog:
 
         Returns:
             What was done, None when it was no longer wanted: the store is then behind and must be closed.
+
+        Raises:
+            BrokerError: an open transaction below the target does not end: what it holds back is not known, and without
+                it the state would be wrong.
         """
         began_s = time.monotonic()
         while wanted():
@@ -121,26 +144,45 @@ class Changelog:
         )
         try:
             consumer.assign([TopicPartition(self.topic, partition, position)])
+            moved_s = time.monotonic()
             while position < target and wanted():
-                changes: dict[tuple[str, bytes], bytes | None] = {}
-                for message in consumer.consume(CHUNK_RECORDS, CONSUME_S):
-                    error, offset = message.error(), message.offset() or 0
-                    if error is None:
-                        value = message.value()
-                        row = None if value is None else self.rows.unwrap(value)
-                        changes[from_changelog(message.key() or b"")] = row
-                        position = offset + 1
-                        records += 1
-                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the public name of the constant
-                        position = max(position, offset)
-                    else:
-                        raise KafkaException(error)
-                if changes or position >= target:
-                    store.apply(changes, position, now)
+                chunk = self._read(consumer, position)
+                if chunk.position > position:
+                    moved_s = time.monotonic()
+                elif time.monotonic() - moved_s > self._standstill_s:
+                    self._watermarks(partition)  # an outage is none: it raises what makes the restore go on
+                    raise BrokerError(self._stands_still(partition, position, target))
+                position, records = chunk.position, records + chunk.records
+                if chunk.changes or position >= target:
+                    store.apply(chunk.changes, position, now)
                 progress.show(position, records)
         finally:
             consumer.close()
         return records if position >= target else None
+
+    def _read(self, consumer: Consumer, position: int) -> _Chunk:
+        changes: dict[tuple[str, bytes], bytes | None] = {}
+        records = 0
+        for message in consumer.consume(CHUNK_RECORDS, CONSUME_S):
+            error, offset = message.error(), message.offset() or 0
+            if error is None:
+                value = message.value()
+                row = None if value is None else self.rows.unwrap(value)
+                changes[from_changelog(message.key() or b"")] = row
+                position = offset + 1
+                records += 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the public name of the constant
+                position = max(position, offset)
+            else:
+                raise KafkaException(error)
+        return _Chunk(changes, position, records)
+
+    def _stands_still(self, partition: int, position: int, target: int) -> str:
+        return (
+            f"restore of {self.topic}/{partition} stands at {position}, {target - position} before its end, for "
+            f"{self._standstill_s:g} s: a transaction is open there or hangs; `headrace doctor` tells which, and the "
+            "command that ends it"
+        )
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
         # read_committed would give the last stable offset as the high watermark

@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from pipeline.errors import BrokerError
 from pipeline.state.changelog import Changelog, PlainRows
 from pipeline.state.store import PartitionStore
 from pipeline.state.view import changelog_key
@@ -91,6 +92,21 @@ def test_a_restore_waits_for_what_is_open_below_the_high_watermark(broker, log, 
     restored.join(JOIN_S)
     assert not restored.is_alive()
     assert {b"a": expected} == rows_of(store)
+
+
+def test_a_restore_that_an_open_transaction_holds_up_ends_and_says_where(broker, log, store):
+    """A hanging one would let the partition stand still for ever, without a word and with good heartbeats."""
+    change(broker, log, {b"a": b"1"})
+    impatient = Changelog({"bootstrap.servers": broker.bootstrap}, log.topic, PlainRows(), RETENTION_S, 0.3)
+    with transaction(broker.bootstrap, f"open-{uuid.uuid4().hex}") as writer:
+        writer.produce(log.topic, b"2", changelog_key("s", b"a"))
+        writer.flush(10)
+        with pytest.raises(
+            BrokerError, match=rf"restore of {log.topic}/0 stands at 2, 1 before its end.*headrace doctor"
+        ):
+            impatient.restore(store, 0, NOW_S, always)
+    assert 0 == log.restore(store, 0, NOW_S, always).records
+    assert {b"a": b"1"} == rows_of(store)
 
 
 def test_a_store_ahead_of_its_changelog_is_rebuilt(broker, log, store):
