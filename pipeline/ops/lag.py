@@ -52,11 +52,6 @@ class PartitionLag(NamedTuple):
         """1 where the group never committed, so that its lag rests on where it would begin; else 0."""
         return int(self.offset_map is None)
 
-    @property
-    def uncommitted_tail(self) -> int:
-        """Offsets behind an open transaction; one that stays is a hanging transaction."""
-        return self.high_watermark - self.end
-
 
 def remaining(start: int, end: int, offset_map: OffsetMap | None, *, from_earliest: bool = True) -> int:
     """Return how many offsets a group has left.

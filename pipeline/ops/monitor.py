@@ -5,6 +5,7 @@ It works when every worker is dead, which is when its figures are needed.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -17,9 +18,12 @@ from pipeline.config import Settings, client_options
 from pipeline.contracts.codec import Codecs
 from pipeline.delivery.global_table import GlobalTable
 from pipeline.errors import BrokerError
+from pipeline.ops.cluster_client import ClusterClient
 from pipeline.ops.endpoint import Health
 from pipeline.ops.lag import LagReader, PartitionLag
-from pipeline.topics import INPUTS, PROGRESS, group_id
+from pipeline.ops.transactions import OFFSETS_TOPIC
+from pipeline.ops.uncommitted import Partition, Tail, TailWatch, read_tails
+from pipeline.topics import INPUTS, PROGRESS, all_names, group_id
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +49,7 @@ class Monitor:
         )
         self._lags: dict[str, list[PartitionLag]] = {}
         self._read_at: dict[str, float] = {}
+        self._tails = TailWatch()
         self._rounds = 0
 
     def start(self) -> None:
@@ -67,6 +72,15 @@ class Monitor:
             except BrokerError as exc:
                 log.warning("%s", exc)
                 self._lags.pop(stage, None)
+        try:
+            self._tails.look(asyncio.run(self._read_tails()), time.monotonic())
+        except BrokerError as exc:
+            log.warning("%s", exc)
+            self._tails.look({}, time.monotonic())
+
+    async def _read_tails(self) -> dict[Partition, Tail]:
+        async with ClusterClient(self._settings.broker) as client:
+            return await read_tails(client, [*(name for name, _ in all_names()), OFFSETS_TOPIC])
 
     def run(self) -> None:
         """Look until the process is ended."""
@@ -119,11 +133,6 @@ class Monitor:
                 "1 where the group never committed: its lag is then what it would read from the start.",
                 labels=labels,
             ),
-            "uncommitted_tail": GaugeMetricFamily(
-                "headrace_partition_uncommitted_tail",
-                "Offsets behind an open transaction: high watermark less last stable offset.",
-                labels=labels,
-            ),
         }
         for lags in list(self._lags.values()):
             for lag in lags:
@@ -137,3 +146,23 @@ class Monitor:
         for stage, read_at in list(self._read_at.items()):
             age.add_metric([group_id(stage)], time.time() - read_at)
         yield age
+        yield from self._collect_tails()
+
+    def _collect_tails(self) -> Iterator[Metric]:
+        labels = ["topic", "partition"]
+        held_back = GaugeMetricFamily(
+            "headrace_partition_uncommitted_tail",
+            "Offsets behind an open transaction: high watermark less last stable offset.",
+            labels=labels,
+        )
+        stands = GaugeMetricFamily(
+            "headrace_partition_held_back_seconds",
+            "How long the last stable offset has stood still with something behind it.",
+            labels=labels,
+        )
+        for tail in self._tails.standing(time.monotonic()):
+            place = [tail.topic, str(tail.partition)]
+            held_back.add_metric(place, tail.held_back)
+            stands.add_metric(place, tail.stands_s)
+        yield held_back
+        yield stands

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from pipeline.cli import cli
 from pipeline.config import client_options
 from pipeline.ops.submission import Submission
-from pipeline.topics import DOCUMENTS, INPUTS, STAGES, TASKS, TASKS_URGENT
+from pipeline.ops.transactions import OFFSETS_TOPIC
+from pipeline.topics import DOCUMENTS, FRONTIER_STATE, INPUTS, STAGES, TASKS, TASKS_URGENT
 from tests.pipeline_world import PipelineWorld
 
 FIRST, SECOND = "first", "second"
@@ -90,7 +91,7 @@ def test_lag_02_an_idle_group_has_no_lag_in_spite_of_transaction_markers(crawled
     written = {lag.partition: lag.end for lag in crawled.lags("store")}
     documents = crawled.read(DOCUMENTS.name)
     assert sum(written.values()) > len(documents)  # the markers are there
-    assert 0 == sum(lag.uncommitted_tail for stage in STAGES for lag in crawled.lags(stage))
+    assert 0 == sum(lag.high_watermark - lag.end for stage in STAGES for lag in crawled.lags(stage))
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -131,8 +132,11 @@ def test_the_monitor_shows_lag_and_progress_from_outside(crawled):
     assert fetched >= len(crawled.expectation.documents)
     said = crawled.monitor.read("/metrics").decode()
     labels = f'group="headrace-store",partition="{PARTITION}",topic="{DOCUMENTS.name}"'
-    for name in ("group_lag", "group_never_committed", "partition_uncommitted_tail"):
+    for name in ("group_lag", "group_never_committed"):
         assert f"headrace_{name}{{{labels}}} 0.0" in said.splitlines()
+    for topic in (DOCUMENTS.name, DOCUMENTS.dlq, FRONTIER_STATE.name, OFFSETS_TOPIC):
+        for name in ("uncommitted_tail", "held_back_seconds"):
+            assert re.search(rf'^headrace_partition_{name}{{partition="0",topic="{topic}"}} 0.0$', said, re.MULTILINE)
     assert 200 == httpx.get(f"{base}/healthz").status_code
 
 

@@ -21,6 +21,7 @@ from pipeline.delivery.exits import ExitCode
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.ops.monitor import Monitor
 from pipeline.ops.stage_counters import StageCounters
+from pipeline.ops.uncommitted import TailWatch
 from tests.generated_docs import DOCS, GENERATED, with_part
 
 ROOT = Path(__file__).parents[2]
@@ -181,7 +182,7 @@ def test_every_series_is_described_and_no_other():
     metrics.lags({TP("topic", 0): 1})
     registry.register(StageCounters("stage", {"event": 1}))
     monitor = Monitor.__new__(Monitor)  # its clients would look for a broker
-    monitor._lags, monitor._read_at = {}, {}
+    monitor._lags, monitor._read_at, monitor._tails = {}, {}, TailWatch()
     families = [*registry.collect(), *monitor.collect()]
     exported = {family.name + ("_total" if family.type == "counter" else "") for family in families}
     described = set(re.findall(r"^\| `(headrace_\w+)`", text_of(DOCS / "operations" / "monitoring.md"), re.MULTILINE))

@@ -57,8 +57,3 @@ def test_a_group_that_never_committed_says_so_beside_its_lag():
     )
     known = lag_of(OffsetMap(110, 120, (110,)))
     assert (110, 9, 0, 21) == (known.committed, known.finished_ahead, known.never_committed, known.lag)
-
-
-def test_what_stands_behind_an_open_transaction_is_told_apart():
-    """It is nobody's lag, and when it stays it is a hanging transaction."""
-    assert 10 == lag_of(None).uncommitted_tail

@@ -1,0 +1,119 @@
+"""Questions to brokers of one's choice, for what no client library asks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.structs import TopicPartition
+from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
+
+from pipeline.config import Broker, client_options
+from pipeline.delivery.worker import faust_credentials
+from pipeline.errors import BrokerError, ConfigurationError
+
+CLIENT_ID = "headrace-ops"
+NO_LEADER = -1
+REFUSALS = frozenset({29, 30, 31, 53})
+"""Error codes of a user that may not: topic, group, cluster, transactional id (Kafka's protocol guide)."""
+
+Places = dict[str, list[int]]
+"""Topic → partition numbers."""
+
+
+class ClusterClient:
+    """Connections to the brokers of a cluster; an asynchronous context manager.
+
+    Args:
+        broker: where the cluster is, how to log in, and how long an answer may take.
+
+    Each call, the entry too, raises a BrokerError where a broker does not answer in time or does not know the request.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._servers = client_options(broker)["bootstrap.servers"]
+        self._client: Any = None
+        self._metadata: Any = None
+
+    async def __aenter__(self) -> Self:
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it meets is raised here, once
+        self._client = AIOKafkaClient(
+            bootstrap_servers=self._servers,
+            client_id=CLIENT_ID,
+            request_timeout_ms=int(self._broker.wait_s * 1000),
+            **credentials_to_aiokafka_auth(faust_credentials(self._broker)),
+        )
+        try:
+            with self._mapped_errors(self._servers):
+                await self._client.bootstrap()
+                self._metadata = await self._client.fetch_all_metadata()
+        except BaseException:
+            await self._client.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    @property
+    def nodes(self) -> list[int]:
+        """Ids of the brokers."""
+        return sorted(node.nodeId for node in self._metadata.brokers())
+
+    @property
+    def topics(self) -> set[str]:
+        """Names of all topics, the cluster's own too."""
+        names: set[str] = self._metadata.topics(exclude_internal_topics=False)
+        return names
+
+    def leaders(self, topics: Iterable[str]) -> dict[int, Places]:
+        """Return the partitions of topics by the broker that leads them, `NO_LEADER` for those that none leads."""
+        led: dict[int, Places] = {}
+        for topic in topics:
+            for number in sorted(self._metadata.partitions_for_topic(topic) or ()):
+                leader = self._metadata.leader_for_partition(TopicPartition(topic, number))
+                led.setdefault(leader, {}).setdefault(topic, []).append(number)
+        return led
+
+    async def coordinator(self, group: str) -> int:
+        """Return the broker that coordinates a consumer group."""
+        with self._mapped_errors(f"coordinator of {group}"):
+            node: int = await self._client.coordinator_lookup(CoordinationType.GROUP, group)
+        return node
+
+    async def ask(self, node: int, request: Any) -> Any:
+        """Return a broker's answer to a request of aiokafka's kind."""
+        with self._mapped_errors(f"broker {node}"):
+            return await self._client.send(node, request)
+
+    @contextlib.contextmanager
+    def _mapped_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (KafkaError, NotImplementedError, TimeoutError) as exc:
+            raise BrokerError(f"{what}: {exc}" if str(exc) else f"{what}: {type(exc).__name__}") from exc
+
+
+def check(code: int, what: str) -> None:
+    """Raise what an error code in an answer stands for; 0 is none.
+
+    Args:
+        code: as in the answer.
+        what: was asked for.
+
+    Raises:
+        ConfigurationError: the user may not.
+        BrokerError: anything else.
+    """
+    if code in REFUSALS:
+        raise ConfigurationError(f"{what}: {for_code(code).__name__}: the user of broker.options may not")
+    if code:
+        raise BrokerError(f"{what}: {for_code(code).__name__}")
