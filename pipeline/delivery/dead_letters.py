@@ -135,7 +135,12 @@ class Breaker:
         self._recent: deque[bool] = deque(maxlen=records)
         self._dead = 0
         self.open = False
-        """True once it has tripped; the partition then stands still until the worker is started anew."""
+        """True once it has tripped; the partition then stands still until it is reset or the worker started anew."""
+
+    def reset(self) -> None:
+        """Begin again as if nothing had been seen."""
+        self._recent.clear()
+        self._dead, self.open = 0, False
 
     def copy(self) -> Breaker:
         """Return one that has seen the same, for work that may be undone."""

@@ -1,9 +1,10 @@
 """What is in flight, in a file that survives a crash of the process: a record that brings the worker down is found out.
 
 A mapped file of fixed slots; the kernel keeps its pages when the process dies, however it dies, and a slot costs about
-a microsecond. A record found in flight at the next start is a suspect: suspects are replayed one at a time, so that the
-culprit is told from those that happened to be there, and one that was in flight in `MAX_CRASHES` crashes is a dead
-letter. Losing the file loses the count, nothing else.
+a microsecond. A record found in flight at the next start is a suspect. After one crash it is replayed among others:
+most crashes are kills from outside, and hundreds were in flight. One that was there in `ALONE_AFTER` crashes in a row
+is replayed alone, so that the culprit is told from those that happened to be there; one that was there in `MAX_CRASHES`
+is a dead letter. Losing the file loses the count, nothing else.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from faust.types import TP
 
 from pipeline.errors import ConfigurationError
 
-MAX_CRASHES = 5
-"""In a row, the same record in flight each time. A deploy that kills is a crash too, so it is not less."""
+ALONE_AFTER = 2
+MAX_CRASHES = 3
+"""In a row, the same record in flight each time, the last time alone."""
 
 _SLOT = struct.Struct("<B3xI8siq")
 _FREE, _IN_FLIGHT, _SUSPECT = range(3)
@@ -82,12 +84,19 @@ class InFlightJournal:
         return self._free.pop()
 
     def end(self, tp: TP, offset: int, slot: int) -> None:
-        """Note that it is in flight no more, whatever came of it."""
-        self._suspects.pop((self._topic(tp.topic), tp.partition, offset), None)
-        self._release(slot)
+        """Note that it is in flight no more, whatever came of it.
+
+        The crashes of a suspect stay counted until its result is committed: a crash before that brings it back.
+        """
+        if self._suspects and (self._topic(tp.topic), tp.partition, offset) in self._suspects:
+            self._map[slot * _SLOT.size] = _SUSPECT
+        else:
+            self._release(slot)
 
     def settled(self, tp: TP, committed: int) -> None:
-        """Forget suspects that somebody else has finished: what lies below the committed offset."""
+        """Forget suspects whose result is committed, by whomever: what lies below the committed offset."""
+        if not self._suspects:
+            return
         topic = self._topic(tp.topic)
         for key in [k for k in self._suspects if k[:2] == (topic, tp.partition) and k[2] < committed]:
             self._release(self._suspects.pop(key)[0])

@@ -15,10 +15,12 @@ from faust.types import TP
 from pipeline.delivery.api import OrderedPartition, OrderedStage, Output, SourceRecord
 from pipeline.delivery.assignment import Assignment, Batch, Start
 from pipeline.delivery.dead_letters import Breaker
+from pipeline.delivery.journal import MAX_CRASHES, InFlightJournal
 from pipeline.delivery.offsets import OffsetMap
+from pipeline.delivery.pending import PendingPartition, PendingRecord
 from pipeline.delivery.runner import Runner, log
 from pipeline.delivery.transactions import Verdict, Work
-from pipeline.errors import InputError
+from pipeline.errors import BugError, InputError
 from pipeline.state.changelog import Changelog
 from pipeline.state.store import PartitionStore
 from pipeline.state.view import StagedView, changelog_key
@@ -87,6 +89,7 @@ class OrderedRunner(Runner):
         changelog: of the state.
         directory: where the stores are.
         tables: one-letter names of the state's tables.
+        journal: file of what is in hand.
         clock: seconds since the epoch.
         **shared: see `Runner`.
     """
@@ -99,6 +102,7 @@ class OrderedRunner(Runner):
         changelog: Changelog,
         directory: Path,
         tables: tuple[str, ...],
+        journal: Path,
         clock: Callable[[], float] = time.time,
         **shared: Any,
     ) -> None:
@@ -110,6 +114,9 @@ class OrderedRunner(Runner):
         self._clock = clock
         self._slots: dict[int, _Slot] = {}
         self._next_due: float | None = None
+        self._journal = InFlightJournal(journal, 1)
+        self._in_hand: tuple[TP, int, float] | None = None
+        """The record that the thread handles: where it comes from, its offset, since when (monotonic)."""
 
     # ---- assignment
 
@@ -142,6 +149,8 @@ class OrderedRunner(Runner):
         restored = self._changelog.restore(store, slot.number, now, lambda: self._current(assignment))
         if restored is None:
             return False
+        for topic, entry in slot.inputs.items():
+            self._journal.settled(TP(topic, slot.number), entry.position)
         self.metrics.restored.inc(restored.records)
         self.metrics.restore_s.inc(restored.seconds)
         slot.view = StagedView(store, self._tables)
@@ -185,6 +194,45 @@ class OrderedRunner(Runner):
 
     def _left(self, tp: TP, end: int) -> int:
         return max(0, end - self._slots[tp.partition].inputs[tp.topic].position)
+
+    # ---- for people
+
+    def _look_after(self) -> None:
+        """A round runs in a thread and can't be cut: the watchdog ends the worker where one takes too long."""
+
+    def release(self, tp: TP, offset: int, *, give_up: bool) -> bool:
+        """Return False: a round can't be cut, the records of it that wait for another one have not begun."""
+        del tp, offset, give_up
+        return False
+
+    def resume(self, tp: TP) -> bool:
+        """Let a partition go on that its breaker has stopped; False where none has."""
+        slot = self._slots.get(tp.partition)
+        entry = slot.inputs.get(tp.topic) if slot is not None else None
+        if entry is None or not entry.breaker.open:
+            return False
+        entry.breaker.reset()
+        self.metrics.breaker_open.dec()
+        self._pace.work()
+        return True
+
+    def pending(self) -> list[PendingPartition]:
+        """What is at hand of each partition: at most one record in all is being handled."""
+        in_hand, now_s = self._in_hand, time.monotonic()
+        rows = []
+        for number, slot in sorted(self._slots.items()):
+            for topic, entry in sorted(slot.inputs.items()):
+                records: tuple[PendingRecord, ...] = ()
+                if in_hand is not None and in_hand[0] == TP(topic, number):
+                    crashes = self._journal.crashes(TP(topic, number), in_hand[1])
+                    records = (PendingRecord(in_hand[1], now_s - in_hand[2], 1 + crashes),)
+                why = ""
+                if slot.logic is None:
+                    why = "the state is being restored"
+                elif entry.breaker.open:
+                    why = "breaker: too much of it went to the dead letters"
+                rows.append(PendingPartition(topic, number, entry.expected, len(entry.queue), why, records))
+        return rows
 
     # ---- commit
 
@@ -287,16 +335,14 @@ class OrderedRunner(Runner):
         }
         verdict, high = self._producer.run(Work(outputs, records, positions, assignment.identity))
         for slot in worked:
-            if slot.store is None or slot.view is None or slot.logic is None:
-                continue
             if verdict is Verdict.COMMITTED:
-                if slot.number in changes:
-                    slot.store.apply(changes[slot.number], high[slot.number], now)
-                slot.view.clear()
-                slot.logic.committed()
-            else:
+                _apply(slot, changes.get(slot.number, {}), high.get(slot.number, 0), now)
+            elif slot.logic is not None:
                 slot.logic.aborted()
                 self._reopen(slot, now)
+        if verdict is Verdict.COMMITTED:
+            for tp, offset_map in positions.items():
+                self._journal.settled(tp, offset_map.base)
         return verdict, len(outputs)
 
     def _work(self, slot: _Slot, parts: list[_Taken], now: float) -> list[Output]:
@@ -309,8 +355,15 @@ class OrderedRunner(Runner):
         ranges = {part.topic: (part.records[0].offset, part.position) for part in parts if part.records}
         moment = slot.logic.due()
         if moment is not None and moment <= now:
-            outputs += slot.logic.tick(now)
-        outputs += slot.logic.before_commit(ranges, now)
+            outputs += self._checked(slot.logic.tick(now))
+        return outputs + self._checked(slot.logic.before_commit(ranges, now))
+
+    def _checked(self, outputs: list[Output]) -> list[Output]:
+        """No record is to blame for these, so one that is too large is our fault; an abort would only repeat itself."""
+        try:
+            self._check_sizes(outputs)
+        except InputError as exc:
+            raise BugError(f"{exc}, made by a timer or at a commit") from exc
         return outputs
 
     def _handle_all(
@@ -347,7 +400,7 @@ class OrderedRunner(Runner):
                     continue
                 writes = view.writes
                 try:
-                    made = logic.handle(record, now)
+                    made = self._handle(logic, TP(part.topic, part.slot.number), record, now)
                     self._check_sizes(made)
                 except Exception as exc:  # noqa: BLE001  # a record nobody foresaw is a dead letter, not a dead worker
                     foreseen = isinstance(exc, InputError)
@@ -361,6 +414,19 @@ class OrderedRunner(Runner):
                     outputs += made
                 part.breaker.note(place in dead)
         return outputs
+
+    def _handle(self, logic: OrderedPartition, tp: TP, record: SourceRecord, now: float) -> list[Output]:
+        """Handle one record, known by the journal: one that ends the process is found out at the next start."""
+        crashes = self._journal.crashes(tp, record.offset)
+        if crashes >= MAX_CRASHES:
+            raise InputError("crash_loop", f"in hand in {crashes} crashes of this worker in a row")
+        slot = self._journal.begin(tp, record.offset)
+        self._in_hand = tp, record.offset, time.monotonic()
+        try:
+            return logic.handle(record, now)
+        finally:
+            self._in_hand = None
+            self._journal.end(tp, record.offset, slot)
 
     def _reopen(self, slot: _Slot, now: float) -> None:
         """Drop what is staged; what memory was derived from the view is rebuilt from it."""
@@ -380,6 +446,16 @@ def _positions(worked: list[_Slot], taken: list[_Taken]) -> dict[TP, OffsetMap]:
             topic, entry = next(iter(slot.inputs.items()))
             positions[TP(topic, slot.number)] = OffsetMap(entry.position, entry.position)
     return positions
+
+
+def _apply(slot: _Slot, changes: dict[tuple[str, bytes], bytes | None], position: int, now: float) -> None:
+    """Write committed changes to the store, which stands for the changelog up to `position` then."""
+    if slot.store is None or slot.view is None or slot.logic is None:
+        return
+    if changes:
+        slot.store.apply(changes, position, now)
+    slot.view.clear()
+    slot.logic.committed()
 
 
 def _close_slot(slot: _Slot) -> None:

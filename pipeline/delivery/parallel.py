@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +12,12 @@ from typing import Any, NamedTuple
 from faust.types import TP
 
 from pipeline.delivery.api import Output, ParallelStage, Result, SourceRecord
-from pipeline.delivery.assignment import Assignment, Batch, Start
+from pipeline.delivery.assignment import Assignment, Batch
 from pipeline.delivery.dead_letters import Breaker
+from pipeline.delivery.flights import Flight, Lane, Partition, Quarantine
 from pipeline.delivery.journal import MAX_CRASHES, InFlightJournal
-from pipeline.delivery.offsets import OffsetMap, OffsetTracker
+from pipeline.delivery.offsets import OffsetMap
+from pipeline.delivery.pending import SHOWN_RECORDS, PendingPartition, PendingRecord
 from pipeline.delivery.runner import Runner, log
 from pipeline.delivery.transactions import Verdict, Work, record_bytes
 from pipeline.errors import InputError
@@ -27,6 +28,9 @@ from pipeline.state.view import StagedView, changelog_key
 UNCOMMITTED_LIMIT = 4
 """Outputs that wait for their commit: this many times `commit_bytes`, then nothing new is started."""
 
+Handled = tuple[Result, bool]
+"""A result, and whether it is a dead letter."""
+
 
 class StateLocation(NamedTuple):
     """Where a parallel stage keeps its state."""
@@ -34,33 +38,6 @@ class StateLocation(NamedTuple):
     changelog: Changelog
     directory: Path
     tables: tuple[str, ...]
-
-
-class _Lane:
-    """Slots of one topic, dealt to its partitions in equal shares, so that a stuck partition delays no other."""
-
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
-        self.partitions: list[_Partition] = []
-
-    @property
-    def share(self) -> int:
-        return max(1, self.slots // max(1, len(self.partitions)))
-
-
-class _Partition:
-    """One partition in one assignment."""
-
-    def __init__(self, tp: TP, start: Start, lane: _Lane, breaker: Breaker) -> None:
-        self.tp = tp
-        self.lane = lane
-        self.breaker = breaker
-        self.tracker = OffsetTracker(start.offset_map)
-        self.expected = start.offset_map.base
-        self.end_at_assignment = start.end
-        self.queue: deque[SourceRecord | int] = deque()
-        """Records to start; an integer is the position after the batch before it."""
-        self.queued = 0
 
 
 class ParallelRunner(Runner):
@@ -86,13 +63,13 @@ class ParallelRunner(Runner):
     ) -> None:
         super().__init__(app, **shared)
         self._stage = stage
-        self._lanes = {topic: _Lane(slots) for topic, slots in lanes.items()}
+        self._lanes = {topic: Lane(slots) for topic, slots in lanes.items()}
         self._state = state
         self._journal = InFlightJournal(journal, sum(max(slots, self._partitions) for slots in lanes.values()))
-        self._suspect_in_flight = False
-        self._partitions_by_tp: dict[TP, _Partition] = {}
+        self._quarantine = Quarantine()
+        self._partitions_by_tp: dict[TP, Partition] = {}
         self._stores: dict[int, PartitionStore] = {}
-        self._handling: set[asyncio.Task[None]] = set()
+        self._flights: set[Flight] = set()
         self._begun = False
         self._outputs: list[Output] = []
         self._changes: dict[int, dict[tuple[str, bytes], bytes | None]] = {}
@@ -100,7 +77,7 @@ class ParallelRunner(Runner):
         self._finished = 0
         self._oldest_ms: dict[TP, int] = {}
         """Timestamp of the oldest record that waits for its commit, ms since the epoch."""
-        self._dirty: set[_Partition] = set()
+        self._dirty: set[Partition] = set()
 
     async def on_start(self) -> None:
         await super().on_start()
@@ -140,12 +117,12 @@ class ParallelRunner(Runner):
         self.metrics.restore_s.inc(restored.seconds)
         return store
 
-    def _partition(self, tp: TP, assignment: Assignment) -> _Partition:
+    def _partition(self, tp: TP, assignment: Assignment) -> Partition:
         found = self._partitions_by_tp.get(tp)
         if found is None:
             breaker = Breaker(self.settings.breaker_share, self.settings.breaker_records)
             lane = self._lanes[tp.topic]
-            found = self._partitions_by_tp[tp] = _Partition(tp, assignment.starts[tp], lane, breaker)
+            found = self._partitions_by_tp[tp] = Partition(tp, assignment.starts[tp], lane, breaker)
             lane.partitions.append(found)
             self._journal.settled(tp, found.expected)
         return found
@@ -157,8 +134,12 @@ class ParallelRunner(Runner):
             store.close()
         for lane in self._lanes.values():
             lane.partitions.clear()
+        for flight in self._flights:  # whatever they would still ask a site is their new owner's to ask
+            if flight.task is not None:
+                flight.task.cancel()
         self._stores.clear()
         self._partitions_by_tp.clear()
+        self._quarantine.clear()
         self._outputs, self._changes, self._oldest_ms = [], {}, {}
         self._uncommitted_bytes = self._finished = 0
         self._dirty.clear()
@@ -168,9 +149,10 @@ class ParallelRunner(Runner):
     async def _drain(self) -> None:
         for partition in self._partitions_by_tp.values():
             partition.queue.clear()
-        if self._handling:
-            await asyncio.wait(set(self._handling), timeout=self.settings.revoke_grace_s)
-        for task in set(self._handling):
+        running = {flight.task for flight in self._flights if flight.task is not None}
+        if running:
+            _, running = await asyncio.wait(running, timeout=self.settings.revoke_grace_s)
+        for task in running:
             task.cancel()
             self.metrics.cancelled.inc()
 
@@ -204,7 +186,7 @@ class ParallelRunner(Runner):
         for partition in self._partitions_by_tp.values():
             self._fill(partition)
 
-    def _fill(self, partition: _Partition) -> None:
+    def _fill(self, partition: Partition) -> None:
         """Start what the partition's share, the offset map and the uncommitted outputs leave room for."""
         tracker, queue = partition.tracker, partition.queue
         while queue and self._begun and not self._closing and not partition.breaker.open:
@@ -218,7 +200,9 @@ class ParallelRunner(Runner):
                 tracker.in_flight >= partition.lane.share
                 or not tracker.may_start(head.offset)
                 or self._uncommitted_bytes > UNCOMMITTED_LIMIT * self.settings.commit_bytes
-                or (self._suspect_in_flight and self._journal.crashes(partition.tp, head.offset))
+                or not self._quarantine.admits(
+                    partition, self._journal.crashes(partition.tp, head.offset), len(self._flights)
+                )
             ):
                 return
             queue.popleft()
@@ -231,29 +215,38 @@ class ParallelRunner(Runner):
                 self.metrics.skipped.inc()
                 self._touch(partition)
 
-    def _start(self, partition: _Partition, record: SourceRecord) -> None:
+    def _start(self, partition: Partition, record: SourceRecord) -> None:
         crashes = self._journal.crashes(partition.tp, record.offset)
-        slot = self._journal.begin(partition.tp, record.offset)
-        task = asyncio.create_task(self._run(partition, record, crashes))
-        self._handling.add(task)
-        self._suspect_in_flight = self._suspect_in_flight or crashes > 0
-        # Not in the task: one that is cancelled before its first step never enters its own `finally`.
-        task.add_done_callback(partial(self._ended, partition, record.offset, slot, crashes))
+        flight = Flight(partition, record, self._journal.begin(partition.tp, record.offset), crashes, time.monotonic())
+        self._flights.add(flight)
+        self._quarantine.began(flight)
+        self._launch(flight, self._handle)
 
-    def _ended(self, partition: _Partition, offset: int, slot: int, crashes: int, task: asyncio.Task[None]) -> None:
-        self._handling.discard(task)
-        self._journal.end(partition.tp, offset, slot)  # before the next one begins: slots are counted
-        if crashes:
-            self._suspect_in_flight = False
+    def _launch(self, flight: Flight, handle: Callable[[Flight], Awaitable[Handled]]) -> None:
+        """Let a task handle the flight; one that does so already is cancelled and, if it goes on, not listened to."""
+        former, flight.task = flight.task, asyncio.create_task(self._run(flight, handle))
+        # Not in the task: one that is cancelled before its first step never enters its own `finally`.
+        flight.task.add_done_callback(partial(self._ended, flight))
+        if former is not None:
+            former.cancel()
+
+    def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
+        if flight.task is not task:
+            return
+        partition = flight.partition
+        self._flights.discard(flight)
+        self._journal.end(partition.tp, flight.record.offset, flight.slot)  # before the next one begins: it is counted
+        alone = self._quarantine.active
+        self._quarantine.ended(flight)
         try:
-            if crashes:
+            if alone:
                 self._fill_all()
             elif self._partitions_by_tp.get(partition.tp) is partition:
                 self._fill(partition)
         except Exception as exc:  # noqa: BLE001  # a fault of the runner itself
             self.add_future(self._end(exc))
 
-    def _touch(self, partition: _Partition) -> None:
+    def _touch(self, partition: Partition) -> None:
         """The partition's position moved without a result."""
         self._dirty.add(partition)
         if not partition.tracker.in_flight:
@@ -261,17 +254,19 @@ class ParallelRunner(Runner):
 
     # ---- one record
 
-    async def _run(self, partition: _Partition, record: SourceRecord, crashes: int) -> None:
+    async def _run(self, flight: Flight, handle: Callable[[Flight], Awaitable[Handled]]) -> None:
+        partition = flight.partition
         try:
-            result, dead = await self._handle(partition, record, crashes)
-            if self._partitions_by_tp.get(partition.tp) is partition:  # else handed back: the next owner does it again
-                self._finish(partition, record, result, dead)
+            result, dead = await handle(flight)
+            # Else handed back, and its next owner does it again; or begun anew, and the newer task answers.
+            if self._partitions_by_tp.get(partition.tp) is partition and flight.task is asyncio.current_task():
+                self._finish(partition, flight.record, result, dead)
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001  # a fault of the runner itself
             await self._end(exc)
 
-    def _finish(self, partition: _Partition, record: SourceRecord, result: Result, dead: bool) -> None:
+    def _finish(self, partition: Partition, record: SourceRecord, result: Result, dead: bool) -> None:
         """Take a result for the next commit."""
         partition.tracker.finish(record.offset)
         if partition.breaker.note(dead):
@@ -289,23 +284,103 @@ class ParallelRunner(Runner):
             or len(self._outputs) >= self.settings.commit_records
         )
 
-    async def _handle(self, partition: _Partition, record: SourceRecord, crashes: int) -> tuple[Result, bool]:
-        """Return the result, and whether it is a dead letter."""
+    async def _handle(self, flight: Flight) -> Handled:
+        record = flight.record
         try:
-            if crashes >= MAX_CRASHES:
-                raise InputError("crash_loop", f"in flight in {crashes} crashes of this worker in a row")  # noqa: TRY301
-            result = await self._stage.handle(record, backlog=record.offset < partition.end_at_assignment)
+            if flight.crashes >= MAX_CRASHES:
+                raise InputError("crash_loop", f"in flight in {flight.crashes} crashes of this worker in a row")  # noqa: TRY301
+            result = await self._stage.handle(record, backlog=record.offset < flight.partition.end_at_assignment)
             self._check_sizes(result.outputs)
         except (Exception, asyncio.CancelledError) as exc:  # a dead letter, not a dead worker
             task = asyncio.current_task()
+            if flight.task is not task:
+                raise asyncio.CancelledError from exc  # a newer task answers for the record
             if isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # by us; else it leaked from a library, and would leave the record in flight for ever
             if not isinstance(exc, InputError):
                 log.exception("handling %s/%d/%d failed", record.topic, record.partition, record.offset)
-            letter = self._dead_letter(record, exc)
-            beside = await self._stage.dead_letter_outputs(record, str(exc))
-            return Result([letter, *beside]), True
+            return await self._give_up(exc, flight)
         return result, False
+
+    async def _give_up(self, error: BaseException, flight: Flight) -> Handled:
+        letter = self._dead_letter(flight.record, error, flight.attempts)
+        return Result([letter, *await self._stage.dead_letter_outputs(flight.record, str(error))]), True
+
+    # ---- records that take too long
+
+    def _look_after(self) -> None:
+        """Give up what is in flight beyond `handler_s`; a handler that does not even end then is left to itself."""
+        limit_s = self.settings.handler_s
+        late = InputError("deadline", f"not handled within {limit_s:g} s (delivery.handler_s)")
+        now_s = time.monotonic()
+        for flight in list(self._flights):
+            if now_s - flight.began_s > limit_s and self._is_in_hand(flight):
+                self._begin_anew(flight, partial(self._give_up, late))
+
+    def _is_in_hand(self, flight: Flight) -> bool:
+        """Whether its result still counts and is not there yet."""
+        partition = flight.partition
+        here = self._partitions_by_tp.get(partition.tp) is partition and not self._closing
+        return here and flight.task is not None and not flight.task.done()
+
+    def _begin_anew(self, flight: Flight, handle: Callable[[Flight], Awaitable[Handled]]) -> None:
+        flight.began_s = time.monotonic()
+        self._launch(flight, handle)
+
+    def release(self, tp: TP, offset: int, *, give_up: bool) -> bool:
+        """Begin a record in flight anew, or make it a dead letter; False where it is not in flight here."""
+        for flight in self._flights:
+            if flight.partition.tp == tp and flight.record.offset == offset and self._is_in_hand(flight):
+                flight.releases += 1
+                error = InputError("policy", "given up by hand")
+                self._begin_anew(flight, partial(self._give_up, error) if give_up else self._handle)
+                return True
+        return False
+
+    def resume(self, tp: TP) -> bool:
+        """Let a partition go on that its breaker has stopped; False where none has."""
+        partition = self._partitions_by_tp.get(tp)
+        if partition is None or not partition.breaker.open:
+            return False
+        partition.breaker.reset()
+        self.metrics.breaker_open.dec()
+        self._fill(partition)
+        return True
+
+    def pending(self) -> list[PendingPartition]:
+        """What is at hand of each partition."""
+        now_s = time.monotonic()
+        rows = []
+        for tp, partition in sorted(self._partitions_by_tp.items()):
+            flights = sorted(
+                (flight for flight in self._flights if flight.partition is partition), key=lambda f: f.record.offset
+            )
+            records = tuple(
+                PendingRecord(flight.record.offset, now_s - flight.began_s, flight.attempts)
+                for flight in flights[:SHOWN_RECORDS]
+            )
+            why = self._paused(partition)
+            rows.append(PendingPartition(tp.topic, tp.partition, partition.expected, partition.queued, why, records))
+        return rows
+
+    def _paused(self, partition: Partition) -> str:
+        """Why nothing more of a partition is begun; empty where it goes on or has nothing."""
+        head = next((entry for entry in partition.queue if not isinstance(entry, int)), None)
+        if not self._begun:
+            why = "the state is being restored"
+        elif partition.breaker.open:
+            why = "breaker: too much of it went to the dead letters"
+        elif self._quarantine.active:
+            why = "quarantine: a record that was in flight in several crashes runs alone"
+        elif head is None:
+            why = ""
+        elif not partition.tracker.may_start(head.offset):
+            why = "the offset map is full: a record at its base has been unfinished for too long"
+        elif self._uncommitted_bytes > UNCOMMITTED_LIMIT * self.settings.commit_bytes:
+            why = "too many outputs wait for their commit"
+        else:
+            why = "all slots are in use" if partition.tracker.in_flight >= partition.lane.share else ""
+        return why
 
     # ---- commit
 
@@ -331,6 +406,8 @@ class ParallelRunner(Runner):
             now_ms = time.time() * 1000
             for timestamp_ms in oldest_ms.values():
                 self.metrics.latency_s.observe(max(0.0, (now_ms - timestamp_ms) / 1000))
+            for tp, offset_map in positions.items():
+                self._journal.settled(tp, offset_map.base)
             self.app.monitor.on_tp_commit({tp: m.base for tp, m in positions.items()})
         elif verdict is Verdict.FENCED:
             self._lose_assignment()

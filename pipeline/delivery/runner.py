@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from confluent_kafka import KafkaException
 from faust.types import TP
 from mode import Service
 
@@ -23,6 +24,7 @@ from pipeline.delivery.dead_letters import cut, dead_letter, reason_of
 from pipeline.delivery.exits import ExitCode, exit_after
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.pace import Pace
+from pipeline.delivery.pending import PendingPartition
 from pipeline.delivery.stable_offsets import StableOffsets
 from pipeline.delivery.transactions import (
     ReplacedError,
@@ -30,6 +32,7 @@ from pipeline.delivery.transactions import (
     Verdict,
     record_bytes,
 )
+from pipeline.delivery.watchdog import EndOffsets, IntakeWatch, Watchdog
 from pipeline.errors import BrokerError, BugError, ConfigurationError, InputError
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 MAX_ABORTS = 5
 CRASH_GRACE_S = 2.0
+INTAKE_LOOK_S = 10.0
 
 
 class GapError(BugError):
@@ -96,6 +100,10 @@ class Runner(Service, abc.ABC):
         self._aborts_in_a_row = 0
         self._commit_began_s: float | None = None
         self._loop_seen_s = time.monotonic()
+        self._beginning = False
+        self._ends = EndOffsets(options, self.group)
+        self._intake = IntakeWatch()
+        self._watchdog = Watchdog(self.complaint, settings.stall_s)
         self._ending = False
         app.on_partitions_revoked.connect(self._on_revoked, weak=False)
 
@@ -133,10 +141,27 @@ class Runner(Service, abc.ABC):
     def _next_wake_s(self) -> float | None:
         """How long the commit loop may sleep without work; None for ever."""
 
+    @abc.abstractmethod
+    def _look_after(self) -> None:
+        """Look after what takes too long; called about once a second."""
+
+    @abc.abstractmethod
+    def pending(self) -> list[PendingPartition]:
+        """Return what is at hand of each partition, in the order of topic and number."""
+
+    @abc.abstractmethod
+    def release(self, tp: TP, offset: int, *, give_up: bool) -> bool:
+        """Begin a record in hand anew, or make it a dead letter (`give_up`); False where it is not in hand."""
+
+    @abc.abstractmethod
+    def resume(self, tp: TP) -> bool:
+        """Let a partition go on that its breaker has stopped; False where none has."""
+
     # ---- life
 
     async def on_start(self) -> None:
         """Open, also where the group has no partitions for this worker."""
+        self._watchdog.start()
         await self.opened()
 
     async def opened(self) -> None:
@@ -168,6 +193,7 @@ class Runner(Service, abc.ABC):
 
     async def on_stop(self) -> None:
         """Drain and commit: Faust sends no revoke at shutdown."""
+        self._watchdog.stop()
         await self._hand_back()
         self._thread.shutdown()
 
@@ -190,7 +216,11 @@ class Runner(Service, abc.ABC):
     async def _begin_when_ready(self, assignment: Assignment) -> None:
         await self._ready.wait()
         if self._current(assignment):
-            await self._begin(assignment)
+            self._beginning = True
+            try:
+                await self._begin(assignment)
+            finally:
+                self._beginning = False
 
     async def submit(self, event: Any) -> None:
         """Take one event of the agent. Never raises: Faust would restart the agent and skip the record."""
@@ -225,6 +255,7 @@ class Runner(Service, abc.ABC):
         while not self.should_stop:
             self._loop_seen_s = time.monotonic()
             self.metrics.lags(self._lags())
+            self._look_after()
             await self.sleep(1.0)
 
     def _lags(self) -> dict[TP, int]:
@@ -232,12 +263,46 @@ class Runner(Service, abc.ABC):
         ends = {tp: self.app.consumer.last_stable_offset(tp) for tp in self._expected()}
         return {tp: self._left(tp, end) for tp, end in ends.items() if end is not None}
 
+    @Service.task  # type: ignore[untyped-decorator]  # mode is not followed
+    async def _watch_intake(self) -> None:
+        while not self.should_stop:
+            await self.sleep(min(INTAKE_LOOK_S, self.settings.stall_s / 4))
+            assignment = self._assignment
+            if assignment is None or self._closing:
+                self._intake.clear()
+                continue
+            still = self.app.consumer.held | {TP(row.topic, row.partition) for row in self.pending() if row.paused}
+            positions = {tp: at for tp, at in self.expected(assignment).items() if tp not in still}
+            ask = self._intake.unmoved(positions)
+            try:
+                ends = await asyncio.get_running_loop().run_in_executor(None, self._ends.read, ask)
+            except KafkaException:  # the cluster does not say, so nobody is to blame
+                self._intake.clear()
+                continue
+            if self._current(assignment):
+                self._intake.look(positions, ends, time.monotonic())
+
     def stalled_s(self) -> float:
         """How long commits have stood still, seconds: a commit in progress, work without one, or a stuck loop."""
         now_s = time.monotonic()
+        loop_s = now_s - self._loop_seen_s
+        if self._beginning:  # commits wait for a restore, which has limits of its own
+            return loop_s
         began_s = self._commit_began_s
         in_commit_s = 0.0 if began_s is None else now_s - began_s
-        return max(in_commit_s, self._pace.waiting_s, now_s - self._loop_seen_s)
+        return max(in_commit_s, self._pace.waiting_s, loop_s)
+
+    def complaint(self) -> str:
+        """What has stood still for longer than `stall_s`, in words; empty while all is well. From any thread."""
+        limit_s = self.settings.stall_s
+        stalled_s = self.stalled_s()
+        if stalled_s > limit_s:
+            return f"no commit for {stalled_s:.0f} s with work at hand (limit {limit_s:.0f} s)"
+        longest = self._intake.longest(time.monotonic())
+        if longest is not None and longest[2] > limit_s:
+            tp, position, waited_s = longest
+            return f"nothing of {tp.topic}/{tp.partition} has arrived for {waited_s:.0f} s, from offset {position} on"
+        return ""
 
     async def _on_revoked(self, app: Any, revoked: Any, **kwargs: Any) -> None:
         """Run before JoinGroup, when the old generation may still commit."""
@@ -294,11 +359,11 @@ class Runner(Service, abc.ABC):
         self.metrics.breaker_open.inc()
         log.critical("%s/%d stands still: too much of it goes to the dead letters", topic, partition)
 
-    def _dead_letter(self, record: SourceRecord, error: BaseException) -> Output:
+    def _dead_letter(self, record: SourceRecord, error: BaseException, attempts: int = 1) -> Output:
         reason = reason_of(error)
         self.metrics.dead_letter(reason)
         log.warning("dead letter %s/%d/%d: %s: %s", record.topic, record.partition, record.offset, reason, error)
-        letter = dead_letter(record, error, group=self.group, stage=self._stage_name)
+        letter = dead_letter(record, error, group=self.group, stage=self._stage_name, attempts=attempts)
         excess_bytes = record_bytes(letter) - self._max_bytes[letter.topic]
         return cut(letter, excess_bytes) if excess_bytes > 0 else letter
 

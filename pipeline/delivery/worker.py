@@ -166,7 +166,15 @@ class Worker:
             shared["interval_s"] = interval_s
         changelog = self._changelog(rows or PlainRows())
         self._install(
-            OrderedRunner(self.app, stage, changelog=changelog, directory=self.directory, tables=tables, **shared)
+            OrderedRunner(
+                self.app,
+                stage,
+                changelog=changelog,
+                directory=self.directory,
+                tables=tables,
+                journal=self.directory / "in-hand",
+                **shared,
+            )
         )
 
     def agent(self, handler: Callable[[Any], Awaitable[None]]) -> None:

@@ -11,15 +11,13 @@ from pipeline.ops.endpoint import Health
 def worker_health(worker: Worker) -> Callable[[], Health]:
     """Return the function that `/healthz` asks.
 
-    Heartbeats and HTTP stay well in a hang, so what is judged is whether work at hand is committed: a commit that takes
-    longer than `delivery.stall_s`, work that waits for longer without one, or a loop that has not run for so long.
+    Heartbeats and HTTP stay well in a hang, so what is judged is progress (`Runner.complaint`): a commit that takes
+    longer than `delivery.stall_s`, work that waits for longer without one, a loop that has not run for so long, or a
+    partition that has had something to read for so long of which nothing has arrived.
     """
-    limit_s = worker.settings.delivery.stall_s
 
     def health() -> Health:
-        stalled_s = worker.runner.stalled_s()
-        if stalled_s > limit_s:
-            return Health(False, f"no commit for {stalled_s:.0f} s with work at hand (limit {limit_s:.0f} s)")
-        return Health(True, "commits go on")
+        complaint = worker.runner.complaint()
+        return Health(not complaint, complaint or "commits go on")
 
     return health

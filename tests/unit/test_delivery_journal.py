@@ -25,17 +25,26 @@ def test_what_was_in_flight_in_a_crash_is_a_suspect(crash):
 
 
 def test_crashes_are_counted_in_a_row(crash):
-    """A record that was in flight in every one of them is the culprit, one that was finished in between is not."""
+    """A record that was in flight in every one of them is the culprit, one that was committed in between is not."""
     for _ in range(3):
         journal = crash()
         journal.begin(PLACE, 7)
-        slot = journal.begin(PLACE, 8)
-    assert (2, 2) == (journal.crashes(PLACE, 7), journal.crashes(PLACE, 8))
-    journal.end(PLACE, 8, slot)
+        slot = journal.begin(PLACE, 6)
+    assert (2, 2) == (journal.crashes(PLACE, 7), journal.crashes(PLACE, 6))
+    journal.end(PLACE, 6, slot)
+    journal.settled(PLACE, 7)
     journal = crash()
-    journal.begin(PLACE, 8)
+    journal.begin(PLACE, 6)
     journal = crash()
-    assert (3, 1) == (journal.crashes(PLACE, 7), journal.crashes(PLACE, 8))
+    assert (3, 1) == (journal.crashes(PLACE, 7), journal.crashes(PLACE, 6))
+
+
+def test_a_count_outlives_a_result_that_was_not_committed(crash):
+    """Else two records that crash their worker would bring each other back for ever, just before they are given up."""
+    crash().begin(PLACE, 7)
+    journal = crash()
+    journal.end(PLACE, 7, journal.begin(PLACE, 7))
+    assert 1 == crash().crashes(PLACE, 7)
 
 
 def test_a_suspect_that_was_not_begun_again_is_not_counted_again(crash):

@@ -17,11 +17,12 @@ from pipeline.delivery import runner as module
 from pipeline.delivery.api import Output
 from pipeline.delivery.assignment import Assignment, Batch, Start
 from pipeline.delivery.identity import Identity
+from pipeline.delivery.journal import InFlightJournal
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.offsets import OffsetMap
 from pipeline.delivery.ordered import OrderedRunner
 from pipeline.delivery.transactions import Verdict, record_bytes
-from pipeline.errors import InputError
+from pipeline.errors import BugError, InputError
 from pipeline.state.changelog import PlainRows, Restored
 from pipeline.state.store import PartitionStore
 
@@ -128,6 +129,7 @@ class World:
             changelog=changelog,
             directory=tmp_path,
             tables=("s", "t"),
+            journal=tmp_path / "in-hand",
             clock=lambda: self.now_s,
             stage_name="toy",
             settings=Delivery(breaker_records=5),
@@ -343,3 +345,57 @@ async def test_a_fenced_round_is_forgotten(world):
     await world.submit(FIRST, 0, 1, b"v")
     await world.commit()
     assert 1 == len(world.producer.works)
+
+
+async def test_a_partition_that_its_breaker_has_stopped_goes_on_when_told_to(world):
+    """With the first record that was not handled, as a restart would, but without one."""
+    await world.assign()
+    await world.submit(FIRST, 0, 0, *[b"bad"] * 5, b"v")
+    await world.commit()
+    assert ["breaker: too much of it went to the dead letters", "", "", ""] == [
+        row.paused for row in world.runner.pending()
+    ]
+    assert (True, False) == (world.runner.resume(TP(FIRST, 0)), world.runner.resume(TP(FIRST, 0)))
+    await world.commit()
+    assert [5, 6] == [position(work, FIRST, 0) for work in world.producer.works]
+
+
+async def test_what_is_in_hand_is_told_while_it_is(world):
+    """A round that does not end is found out by its record."""
+    await world.assign()
+    world.stage.gate.clear()
+    await world.submit(FIRST, 1, 0, b"v", b"v")
+    round_in_work = asyncio.create_task(world.runner.commit())
+    await world.until(world.stage.entered.is_set)
+    (row,) = (row for row in world.runner.pending() if row.records)
+    assert (FIRST, 1, 2) == row[:3]
+    assert [(0, 1)] == [(record.offset, record.attempts) for record in row.records]
+    assert not world.runner.release(TP(FIRST, 1), 0, give_up=False)
+    world.stage.gate.set()
+    await asyncio.wait_for(round_in_work, LIMIT_S)
+    assert [()] == list({row.records for row in world.runner.pending()})
+
+
+async def test_a_record_that_was_in_hand_in_three_crashes_is_a_dead_letter(world):
+    """It would bring the worker down for ever; the records around it are handled."""
+    for _ in range(3):
+        InFlightJournal(world.directory / "in-hand", 1).begin(TP(FIRST, 0), 1)
+    world.runner._journal = InFlightJournal(world.directory / "in-hand", 1)
+    await world.assign()
+    await world.submit(FIRST, 0, 0, b"v", b"crash", b"v")
+    await world.commit()
+    (work,) = world.producer.works
+    assert [OUT, f"{FIRST}-dlq", OUT] == [output.topic for output in work.outputs]
+    assert b"crash_loop" == dict(work.outputs[1].headers)["dlq-reason"]
+    assert 0 == world.runner._journal.suspects
+
+
+async def test_a_timers_output_that_no_topic_takes_is_our_fault(world):
+    """Repeating it would abort for ever, and no record is to blame: the worker ends and says what it was."""
+    await world.assign()
+    slot = world.runner._slots[0]
+    slot.logic.before_commit = lambda positions, now: [Output(OUT, bytes(2_000))]
+    await world.submit(FIRST, 0, 0, b"v")
+    await world.commit()
+    assert [BugError] == [type(error) for error in world.crashed_with]
+    world.crashed_with.clear()

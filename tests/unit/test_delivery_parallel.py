@@ -17,11 +17,12 @@ from pipeline.delivery.api import Output, Result
 from pipeline.delivery.assignment import Assignment, Batch, Start
 from pipeline.delivery.exits import ExitCode
 from pipeline.delivery.identity import Identity
+from pipeline.delivery.journal import InFlightJournal
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.offsets import OffsetMap
 from pipeline.delivery.parallel import ParallelRunner
 from pipeline.delivery.transactions import ReplacedError, Verdict
-from pipeline.errors import BrokerError, ConfigurationError
+from pipeline.errors import BrokerError, ConfigurationError, InputError
 
 TOPIC, OUT = "in", "out"
 PLACES = TP(TOPIC, 0), TP(TOPIC, 1)
@@ -48,10 +49,18 @@ class Stage:
     def __init__(self):
         self.gate = asyncio.Event()
         self.begun = []
+        self.broken = self.stubborn = False
 
     async def handle(self, record, *, backlog):
         self.begun.append((record.partition, record.offset))
-        await self.gate.wait()
+        if self.broken:
+            raise InputError("policy", "broken")
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            if not self.stubborn:
+                raise
+            await asyncio.wait_for(self.gate.wait(), LIMIT_S)
         return Result([Output(OUT, b"%d" % record.offset, record.key)])
 
     async def dead_letter_outputs(self, record, reason):
@@ -80,6 +89,7 @@ class World:
     """A runner with everything around it faked; `submit` and `assign` do what the transport would."""
 
     def __init__(self, tmp_path, **settings):
+        self.directory = tmp_path
         consumer = SimpleNamespace(current_assignment=None, held=set())
         self.app = SimpleNamespace(
             conf=SimpleNamespace(id="group"),
@@ -340,3 +350,128 @@ async def test_a_handed_back_partition_is_drained_committed_and_forgotten(world)
     world.stage.gate.set()
     await world.commit()
     assert 1 == len(world.producer.works)
+
+
+def suspect(world, partition, offset, crashes):
+    """Let the journal say that a record was in flight in so many crashes in a row."""
+    for _ in range(crashes):
+        InFlightJournal(world.directory / "in-flight", 2 * SLOTS).begin(TP(TOPIC, partition), offset)
+    world.runner._journal = InFlightJournal(world.directory / "in-flight", 2 * SLOTS)
+
+
+async def test_after_one_crash_records_are_begun_as_ever(world):
+    """Most crashes are kills, and hundreds of records were in flight: one at a time they would take for ever."""
+    suspect(world, 0, 1, crashes=1)
+    await world.assign()
+    await world.submit(0, range(3), 0, 3)
+    assert [(0, 0), (0, 1), (0, 2)] == world.stage.begun
+
+
+async def test_a_record_of_two_crashes_runs_alone(world):
+    """If the third one comes, nobody else can have been it; nothing is begun beside it, in no partition."""
+    suspect(world, 0, 1, crashes=2)
+    await world.assign()
+    await world.submit(0, range(3), 0, 3)
+    await world.submit(1, range(2), 0, 2)
+    assert [(0, 0)] == world.stage.begun
+    assert ["quarantine: a record that was in flight in several crashes runs alone"] * 2 == [
+        row.paused for row in world.runner.pending()
+    ]
+    world.stage.gate.set()
+    await world.settle()
+    world.stage.gate.clear()
+    await world.settle()
+    assert [(0, 0), (0, 1)] == world.stage.begun[:2]
+    world.stage.gate.set()
+    await world.commit()
+    assert {(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)} == set(world.stage.begun)
+    assert [b"0", b"0", b"1", b"1", b"2"] == sorted(world.published())
+    assert 0 == world.runner._journal.suspects
+
+
+async def test_a_record_of_three_crashes_is_a_dead_letter(world):
+    """It is not begun again."""
+    suspect(world, 0, 1, crashes=3)
+    await world.assign()
+    world.stage.gate.set()
+    await world.submit(0, range(3), 0, 3)
+    await world.commit()
+    assert [(0, 0), (0, 2)] == world.stage.begun
+    (letter,) = (output for work in world.producer.works for output in work.outputs if output.topic.endswith("-dlq"))
+    assert (b"crash_loop", b"4") == (dict(letter.headers)["dlq-reason"], dict(letter.headers)["dlq-attempts"])
+
+
+async def test_a_handler_that_does_not_return_is_given_up(tmp_path, monkeypatch):
+    """Also one that can't be cancelled; what it does afterwards counts for nothing."""
+    keep_alive(monkeypatch)
+    world = World(tmp_path, handler_s=60.0)
+    world.stage.stubborn = True
+    await world.assign()
+    await world.submit(0, range(2), 0, 2)
+    world.runner._look_after()
+    await world.commit()
+    assert [] == world.published()
+    for flight in world.runner._flights:
+        flight.began_s -= 61.0
+    world.runner._look_after()
+    await world.commit()
+    letters = [output for work in world.producer.works for output in work.outputs]
+    assert [b"deadline"] * 2 == [dict(letter.headers)["dlq-reason"] for letter in letters]
+    assert OffsetMap(2, 2) == world.producer.works[-1].positions[PLACES[0]]
+    world.stage.gate.set()
+    await world.commit()
+    assert [] == world.crashed_with
+    assert 2 == len(world.published())
+
+
+async def test_a_record_in_hand_is_begun_anew_when_told_to(world):
+    """The first handling is cancelled; if it ends all the same its result is not taken."""
+    world.stage.stubborn = True
+    await world.assign()
+    await world.submit(0, range(2), 0, 2)
+    assert world.runner.release(PLACES[0], 1, give_up=False)
+    assert not world.runner.release(PLACES[0], 7, give_up=False)
+    await world.settle()
+    assert [(0, 0), (0, 1), (0, 1)] == world.stage.begun
+    (row, _) = world.runner.pending()
+    assert [(0, 1), (1, 2)] == [(record.offset, record.attempts) for record in row.records]
+    world.stage.gate.set()
+    await world.commit()
+    assert [b"0", b"1"] == sorted(world.published())
+
+
+async def test_a_record_in_hand_is_given_up_when_told_to(world):
+    """For one that nobody waits for any more."""
+    await world.assign()
+    await world.submit(0, range(2), 0, 2)
+    assert world.runner.release(PLACES[0], 0, give_up=True)
+    world.stage.gate.set()
+    await world.commit()
+    ((letter, output),) = (work.outputs for work in world.producer.works)
+    assert (b"policy", b"1") == (dict(letter.headers)["dlq-reason"], output.value)
+
+
+async def test_a_partition_that_its_breaker_has_stopped_goes_on_when_told_to(tmp_path, monkeypatch):
+    """With the record after those that tripped it."""
+    keep_alive(monkeypatch)
+    world = World(tmp_path, breaker_records=3)
+    await world.assign()
+    world.stage.gate.set()
+    world.stage.broken = True
+    await world.submit(0, range(3), 0, 3)
+    await world.submit(0, range(3, 5), 3, 5)
+    assert "breaker: too much of it went to the dead letters" == world.runner.pending()[0].paused
+    world.stage.broken = False
+    assert (True, False) == (world.runner.resume(PLACES[0]), world.runner.resume(PLACES[0]))
+    await world.commit()
+    assert OffsetMap(5, 5) == world.producer.works[-1].positions[PLACES[0]]
+    assert [(0, offset) for offset in range(5)] == world.stage.begun
+
+
+async def test_no_result_of_a_fenced_assignment_goes_on_being_worked_for(world):
+    """The request that it would still send is the new owner's to send."""
+    await world.assign()
+    await world.submit(0, [0], 0, 1)
+    world.runner._lose_assignment()
+    await world.settle()
+    assert set() == world.runner._flights
