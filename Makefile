@@ -8,7 +8,7 @@ ARGS ?=
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-latency bench-clients bench-delivery chaos up clean lock
+.PHONY: help demo test check bench bench-latency bench-clients bench-delivery bench-failover chaos up clean lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -40,6 +40,9 @@ bench-clients: $(READY)  ## clients that send to a broker: messages a second, la
 
 bench-delivery: $(READY)  ## both runners with bare stages, and the transaction: records a second, CPU a record
 	$(BIN)/python -m bench.delivery $(ARGS)
+
+bench-failover: $(READY)  ## how long partitions stand still when workers are killed and deployed, by stage
+	$(BIN)/python -m bench.failover $(ARGS)
 
 chaos: $(READY)  ## the long tests: workers and broker killed, stopped and restarted, for MINUTES
 	CHAOS_MINUTES=$(MINUTES) $(BIN)/pytest -m chaos --log-cli-level=INFO $(ARGS)

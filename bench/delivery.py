@@ -56,9 +56,9 @@ class Kind(NamedTuple):
     @property
     def name(self) -> str:
         """For people."""
-        runner = "plain Faust agent" if self.runner == "faust" else f"{self.runner} runner"
-        work = {"none": "no output", "pass": "one output a record", "dedup": "dedup, 90 % new"}[self.work]
-        return f"{runner}, {work}{', one event a record' if self.record_events else ''}"
+        runner = "plain Faust" if self.runner == "faust" else self.runner
+        work = {"none": "no output", "pass": "one output", "dedup": "dedup, 90 % new"}[self.work]
+        return f"{runner}, {work}{', an event a record' if self.record_events else ''}"
 
 
 KINDS = (
@@ -193,8 +193,8 @@ def table_of(rows: Sequence[Measured]) -> Table:
     """Return the table for people; the ratio to the plain agent with the same values stands last."""
     table = Table(title="one worker process")
     columns = (
-        "", "value", "records/s", "CPU-µs / record", "broker", "records / transaction", "broker ms / transaction",
-        "broker cores", "times plain Faust",
+        "", "value", "records/s", "CPU-µs/record", "broker", "records/txn", "broker ms/txn", "broker cores",
+        "times plain Faust",
     )  # fmt: skip
     for column in columns:
         table.add_column(column, justify="right" if column else "left")
@@ -271,8 +271,9 @@ def main() -> None:
         assert broker.pid is not None
         bench = Bench(broker.bootstrap, broker.pid, Path(directory))
         rows = list(_run(bench, kinds, options.seconds, options.seconds / SECONDS))
-        measuring = commit_cost.measure(broker.bootstrap, broker.pid, options.transactions, TOUCHED)
-        costs = asyncio.run(measuring) if options.transactions else []
+        costs: list[CommitCost] = []
+        if options.transactions:
+            costs = asyncio.run(commit_cost.measure(broker.bootstrap, broker.pid, options.transactions, TOUCHED))
     given = f"{PARTITIONS} partitions, random values, input there before; {options.seconds:g} s a worker"
     if options.json:
         found = {

@@ -30,7 +30,7 @@ def bench(broker, tmp_path_factory):
 )
 def test_a_worker_measures_itself_and_ends(bench, kind):
     """Each kind of worker must do its work and tell of it: also the ones that are only there to compare with."""
-    measured = bench.run(kind, 2.0)
+    measured = bench.run(kind, 1.0)
     assert kind.name == measured.name
     assert 0 < measured.records <= 60_000
     assert measured.rate_per_s > 0
