@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "config": "pipeline.cli.config:config",
     "crawl": "pipeline.cli.crawl:crawl",
     "demo": "pipeline.cli.demo:demo",
+    "doctor": "pipeline.cli.doctor:doctor",
     "fetch": "pipeline.cli.fetch:fetch",
     "monitor": "pipeline.cli.monitor:monitor",
     "parse": "pipeline.cli.parse:parse",

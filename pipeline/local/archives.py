@@ -28,6 +28,8 @@ LIST = Path(__file__).with_name("archives.json")
 ROOTS: dict[str, tuple[str, ...]] = {
     # Without a binding for slf4j the broker is silent, also about why it does not start.
     "kafka": ("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36"),
+    # Its commands, which a test compares ours with; they run on the class path of both.
+    "tools": ("org.apache.kafka:kafka-tools:4.3.1",),
     "registry": ("io.apicurio:apicurio-registry-app:3.3.3:all:tar.gz",),
 }
 ATTEMPTS = 3
