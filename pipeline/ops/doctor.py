@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
@@ -30,7 +31,7 @@ from pipeline.ops.transactions import (
     open_transactions,
 )
 from pipeline.ops.uncommitted import read_tails
-from pipeline.topics import INPUTS, all_names, group_id
+from pipeline.topics import INPUTS, STAGES, all_names, group_id
 
 BROKER_RESOURCE = 4
 
@@ -54,15 +55,18 @@ def examine(settings: Settings) -> list[Finding]:
     findings = topic_findings(differences)
     findings += asyncio.run(_examine_cluster(settings, names))
     counts = {found.topic: int(found.found or 0) for found in differences if found.kind == "partitions"}
-    for stage, topics in INPUTS.items():
-        inputs = [topic.name for topic in topics if topic.name not in missing]
-        if not inputs:
-            continue
+
+    def examine_group(stage: str) -> list[Finding]:
+        inputs = [topic.name for topic in INPUTS[stage] if topic.name not in missing]
         partitions = min([settings.topics.partitions, *(counts[name] for name in inputs if name in counts)])
         try:
-            findings += examine_offsets(options, group_id(stage), inputs, partitions)
+            return examine_offsets(options, group_id(stage), inputs, partitions) if inputs else []
         except BrokerError as exc:
-            findings.append(not_examined(group_id(stage), exc))
+            return [not_examined(group_id(stage), exc)]
+
+    with ThreadPoolExecutor(len(STAGES)) as pool:  # each waits for its own open transactions
+        for found in pool.map(examine_group, STAGES):
+            findings += found
     return findings
 
 
