@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "config": "pipeline.cli.config:config",
     "crawl": "pipeline.cli.crawl:crawl",
     "demo": "pipeline.cli.demo:demo",
+    "dlq": "pipeline.cli.dlq:dlq",
     "doctor": "pipeline.cli.doctor:doctor",
     "fetch": "pipeline.cli.fetch:fetch",
     "monitor": "pipeline.cli.monitor:monitor",

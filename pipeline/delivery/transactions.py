@@ -45,12 +45,14 @@ class Work(NamedTuple):
         changes: state changes by partition: changelog topic, key, value.
         positions: what to commit for each input partition, the partitions of timer work included.
         identity: who commits.
+        alone: nobody else commits for the group, which has no members: the transactional id fences, not the identity.
     """
 
     outputs: Sequence[Output]
     changes: Mapping[int, Sequence[tuple[str, bytes, bytes | None]]]
     positions: Mapping[TP, OffsetMap]
     identity: Identity
+    alone: bool = False
 
 
 class ReplacedError(BrokerError):
@@ -107,7 +109,7 @@ class TransactionalProducer:
             BrokerError: fatal for the producer: the outcome is unknown, the worker must end.
             BugError: there is no identity that the broker would check.
         """
-        if not work.identity.fenceable:
+        if not (work.identity.fenceable or work.alone):
             raise BugError("a transaction without a fenceable identity would be accepted from anybody")
         high: dict[int, int] = {}
         producer = self._producer

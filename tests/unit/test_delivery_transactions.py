@@ -224,3 +224,11 @@ def test_the_size_of_a_record_is_never_underrated():
     """Key, value and headers with room for what the batch adds."""
     output = Output("t", b"v" * 100, b"k" * 10, -1, (("name", b"value"),))
     assert record_bytes(output) > 100 + 10 + 9
+
+
+def test_a_group_without_members_is_fenced_by_the_transactional_id_alone(producer):
+    """Who says that nobody else commits for the group needs no member's identity; everybody else does."""
+    nobody = WORK._replace(identity=Identity("group", -1, ""), changes={})
+    assert Verdict.COMMITTED is producer.run(nobody._replace(alone=True))[0]
+    with pytest.raises(BugError):
+        producer.run(nobody)
