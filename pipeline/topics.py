@@ -80,11 +80,16 @@ FRONTIER_STATE = Topic(
 )
 ROBOTS = Topic("crawl.robots.v1", "table and origin", "", "crawl.robots.v1-value", cleanup="compact")
 SEGMENTS = Topic("crawl.segments.v1", "table and name", "", "crawl.segments.v1-value", cleanup="compact")
+CONTROL = Topic("crawl.control.v1", "none: partition 0", "", "crawl.control.v1-value", retention_ms=HOUR_MS)
+CONTROL_ANSWERS = Topic(
+    "crawl.control.answers.v1", "none: partition 0", "", "crawl.control.answers.v1-value", retention_ms=HOUR_MS
+)
 
 TABLE: tuple[Topic, ...] = (
     TASKS_URGENT, TASKS, LINKS, PARSED, FETCHES, GRANTS,
     LANE_URGENT, LANE_NORMAL, LANE_BULK,
     PAGES, DOCUMENTS, CRAWLS, PROGRESS, FRONTIER_STATE, ROBOTS, SEGMENTS,
+    CONTROL, CONTROL_ANSWERS,
 )  # fmt: skip
 LANES: dict[str, Topic] = {"urgent": LANE_URGENT, "normal": LANE_NORMAL, "bulk": LANE_BULK}
 

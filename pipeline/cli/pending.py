@@ -1,61 +1,171 @@
-"""`headrace pending`: what each partition of a stage has left, decoded from the commit metadata."""
+"""`headrace pending`: what each partition of a stage has left, and orders to the worker that has it."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pipeline.cli.options import config_option, json_option, print_json
-from pipeline.config import client_options, load
+from pipeline.config import Settings, client_options, load
+from pipeline.contracts.codec import load_codec
+from pipeline.errors import BrokerError
 from pipeline.local.stack import with_local_addresses
-from pipeline.ops.lag import LagReader, PartitionLag
+from pipeline.ops.control import ControlClient, place_of
+from pipeline.ops.lag import LagReader
+from pipeline.ops.pending import Pending, combine, oldest_unfinished_ms
 from pipeline.ops.topics import verify
 from pipeline.topics import INPUTS, STAGES, group_id
 
 SHOWN = 20
+ANSWER_S = 3.0
+ORDER_S = 8.0
+NO_PLACE = ("", 0, 0)
 
 
-@click.command()
+@click.group(name="pending")
+def pending() -> None:
+    """Show what a stage has left: `headrace pending STAGE`; release what is stuck, resume what was stopped.
+
+    STAGE shows per partition: the committed offset, the unfinished records, how many are finished ahead of it, the size
+    of the offset map, and from the worker that owns it: since when and how often each record in hand is tried, and why
+    the partition stands still. All but the latter needs no worker.
+    """
+
+
+def _show_command(stage: str) -> click.Command:
+    @click.command(name=stage, help=f"Show what is pending in the {stage} stage.")
+    @json_option
+    @click.option("--no-workers", is_flag=True, help="Ask nobody: what the broker alone knows.")
+    @config_option
+    def show(as_json: bool, no_workers: bool, config_file: Path | None) -> None:
+        settings = with_local_addresses(load(config_file).settings)
+        for row in _read(settings, stage, ask=not no_workers):
+            if as_json:
+                print_json(_row(row))
+            else:
+                click.echo(_line(row))
+
+    return show
+
+
+for _stage in STAGES:
+    pending.add_command(_show_command(_stage))
+
+
+@pending.command()
 @click.argument("stage", type=click.Choice(STAGES))
-@json_option
+@click.argument("place", metavar="TOPIC/PARTITION/OFFSET")
+@click.option("--give-up", is_flag=True, help="Make it a dead letter (`policy`) instead.")
 @config_option
-def pending(stage: str, as_json: bool, config_file: Path | None) -> None:
-    """Show committed offsets of STAGE, what is finished beyond them and what is not."""
+def release(stage: str, place: str, give_up: bool, config_file: Path | None) -> None:
+    """Let the worker of STAGE that handles a record drop what it does and begin the record anew."""
+    what = "was made a dead letter" if give_up else "was begun anew"
+    _order("GIVE_UP" if give_up else "RELEASE", stage, _place(stage, place, with_offset=True), what, config_file)
+
+
+@pending.command()
+@click.argument("stage", type=click.Choice(STAGES))
+@click.argument("place", metavar="TOPIC/PARTITION")
+@config_option
+def resume(stage: str, place: str, config_file: Path | None) -> None:
+    """Let a partition of STAGE go on that its breaker has stopped."""
+    _order("RESUME", stage, _place(stage, place, with_offset=False), "goes on", config_file)
+
+
+def _place(stage: str, text: str, *, with_offset: bool) -> tuple[str, int, int]:
+    try:
+        return place_of(text, {topic.name: topic for topic in INPUTS[stage]}, with_offset=with_offset)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint="PLACE") from exc
+
+
+def _order(command: str, stage: str, place: tuple[str, int, int], what: str, config_file: Path | None) -> None:
     settings = with_local_addresses(load(config_file).settings)
+    verify(settings, [topic.name for topic in INPUTS[stage]])
+    client = ControlClient(client_options(settings.broker), load_codec(settings.registry.lock))
+    name = "/".join(map(str, place if command != "RESUME" else place[:2]))
+    answered = []
+    for answer in client.ask(command, stage, place, ORDER_S):
+        answered.append(answer["worker"])
+        if answer["done"]:
+            click.echo(f"{name} {what} by {answer['worker']}")
+            return
+    if not answered:
+        raise BrokerError(f"no worker of the {stage} stage has answered within {ORDER_S:.0f} s: is one running?")
+    why = "is not stopped" if command == "RESUME" else "is not in hand"
+    raise click.ClickException(f"{name} {why} in any worker that answered: {', '.join(sorted(answered))}")
+
+
+def _read(settings: Settings, stage: str, *, ask: bool) -> list[Pending]:
     topics = [topic.name for topic in INPUTS[stage]]
     verify(settings, topics)
-    with LagReader(client_options(settings.broker)) as reader:
-        for lag in reader.read(group_id(stage), topics, settings.topics.partitions):
-            if as_json:
-                print_json(_row(lag))
-            else:
-                click.echo(_line(lag))
+    options = client_options(settings.broker)
+    answers: list[Any] = []
+    if ask:
+        client = ControlClient(options, load_codec(settings.registry.lock))
+        left = len(topics) * settings.topics.partitions
+        for answer in client.ask("PENDING", stage, NO_PLACE, ANSWER_S):
+            answers.append(answer)
+            left -= len(answer["partitions"])
+            if left <= 0:
+                break
+    with LagReader(options) as reader:
+        lags = reader.read(group_id(stage), topics, settings.topics.partitions)
+    return combine(lags, answers, oldest_unfinished_ms(options, lags))
 
 
-def _row(lag: PartitionLag) -> dict[str, Any]:
-    row = {
+def _row(row: Pending) -> dict[str, Any]:
+    lag, offset_map = row.lag, row.lag.offset_map
+    now_ms = time.time() * 1000
+    at_hand = row.at_hand or {"queued": None, "paused": None, "records": []}
+    shown = {
         **lag._asdict(),
         "committed": lag.committed,
         "finished_ahead": lag.finished_ahead,
-        "readable": lag.offset_map is None or lag.offset_map.readable,
-        "started_up_to": lag.offset_map and lag.offset_map.end,
-        "unfinished": list(lag.offset_map.unfinished) if lag.offset_map else [],
+        "readable": offset_map is None or offset_map.readable,
+        "started_up_to": offset_map and offset_map.end,
+        "unfinished": list(offset_map.unfinished) if offset_map else [],
+        "map_characters": row.map_characters,
+        "oldest_age_s": None if row.oldest_ms is None else round((now_ms - row.oldest_ms) / 1000, 1),
+        "owner": row.owner,
+        "paused": at_hand["paused"],
+        "queued": at_hand["queued"],
+        "in_hand": [
+            {
+                "offset": record["offset"],
+                "age_s": round((now_ms - record["since_ms"]) / 1000, 1),
+                "attempts": record["attempts"],
+            }
+            for record in at_hand["records"]
+        ],
     }
-    del row["offset_map"]
-    return row
+    del shown["offset_map"]
+    return shown
 
 
-def _line(lag: PartitionLag) -> str:
-    place = f"{lag.topic}/{lag.partition}"
-    if lag.offset_map is None:
-        return f"{place}: nothing committed, start {lag.start}, end {lag.end}, lag {lag.lag}"
-    if not lag.offset_map.readable:
-        return f"{place}: committed {lag.committed}, end {lag.end}, lag {lag.lag}, unreadable offset map"
-    unfinished = ", ".join(map(str, lag.offset_map.unfinished[:SHOWN]))
-    more = " …" if len(lag.offset_map.unfinished) > SHOWN else ""
-    return (
-        f"{place}: committed {lag.committed}, end {lag.end}, lag {lag.lag}, finished ahead {lag.finished_ahead}, "
-        f"unfinished [{unfinished}{more}]"
-    )
+def _line(pending_row: Pending) -> str:
+    row = _row(pending_row)
+    words = [f"{row['topic']}/{row['partition']}:"]
+    words.append("nothing committed," if row["committed"] is None else f"committed {row['committed']},")
+    words.append(f"end {row['end']}, lag {row['lag']}")
+    if row["oldest_age_s"] is not None:
+        words.append(f"(oldest {row['oldest_age_s']:.0f} s)")
+    if not row["readable"]:
+        words.append(", unreadable offset map")
+    if row["unfinished"]:
+        listed = ", ".join(map(str, row["unfinished"][:SHOWN])) + (" …" if len(row["unfinished"]) > SHOWN else "")
+        words.append(
+            f", finished ahead {row['finished_ahead']}, {len(row['unfinished'])} unfinished [{listed}], "
+            f"map {row['map_characters']} characters"
+        )
+    if row["owner"]:
+        words.append(f"; {row['owner']} has {row['queued']} queued")
+        words += [
+            f", {one['offset']} in hand for {one['age_s']:.0f} s (try {one['attempts']})" for one in row["in_hand"]
+        ]
+    if row["paused"]:
+        words.append(f"; stands still: {row['paused']}")
+    return " ".join(words).replace(" ,", ",").replace(" ;", ";")

@@ -33,6 +33,8 @@ def worker(stage: str, config_file: Path | None) -> None:
         _check_broker(stage, settings)
         # The policy must be set before faust is imported: `faust --loop uvloop` comes too late.
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        from pipeline.contracts.codec import load_codec  # noqa: PLC0415  # after the loop policy
+        from pipeline.ops.control import ControlListener  # noqa: PLC0415  # after the loop policy
         from pipeline.ops.endpoint import serve  # noqa: PLC0415  # after the loop policy
         from pipeline.ops.worker_health import worker_health  # noqa: PLC0415  # after the loop policy
 
@@ -41,6 +43,9 @@ def worker(stage: str, config_file: Path | None) -> None:
         host = settings.worker.metrics_host
         port = serve(host, settings.worker.metrics_port, running.registry, worker_health(running))
         log.info("%s: metrics and health on http://%s:%d", running.name, host, port)
+        ControlListener(
+            running.options, load_codec(settings.registry.lock), stage=stage, name=running.name, runner=running.runner
+        ).start()
         running.main()
 
 

@@ -28,6 +28,7 @@ BodyEncoding = Literal["UNKNOWN", "IDENTITY", "ZSTD"]
 PageKind = Literal["UNKNOWN", "HTML", "FEED", "SITEMAP", "LIST", "OTHER", "DEAD_LETTER"]
 ScopeAction = Literal["UNKNOWN", "ALLOW", "DENY"]
 GrantKind = Literal["UNKNOWN", "ASK", "GIVE", "RETURN"]
+ControlCommand = Literal["UNKNOWN", "PENDING", "RELEASE", "GIVE_UP", "RESUME"]
 RobotsState = Literal["UNKNOWN", "RULES", "OPEN", "CLOSED"]
 
 
@@ -250,6 +251,48 @@ class Segment(TypedDict):
     written_at_ms: int
 
 
+class Control(TypedDict):
+    """A question or an order of a person to the workers of a stage; who owns the partition obeys."""
+
+    id: str
+    command: ControlCommand
+    stage: str
+    topic: str
+    partition: int
+    offset: int
+    asked_at_ms: int
+
+
+class RecordInHand(TypedDict):
+    """A record that is being handled."""
+
+    offset: int
+    since_ms: int
+    attempts: int
+
+
+class PartitionAtHand(TypedDict):
+    """What a worker has at hand of one input partition."""
+
+    topic: str
+    partition: int
+    fetched: int
+    queued: int
+    paused: str
+    records: list[RecordInHand]
+
+
+class ControlAnswer(TypedDict):
+    """What one worker answers to a question or an order."""
+
+    id: str
+    worker: str
+    answered_at_ms: int
+    done: bool
+    complaint: str
+    partitions: list[PartitionAtHand]
+
+
 RECORDS: Mapping[str, type] = {
     "crawl.tasks.v1-value": Task,
     "crawl.frontier.v1-value": FrontierTask,
@@ -264,5 +307,7 @@ RECORDS: Mapping[str, type] = {
     "crawl.frontier.state.v1-value": FrontierChange,
     "crawl.robots.v1-value": RobotsEntry,
     "crawl.segments.v1-value": Segment,
+    "crawl.control.v1-value": Control,
+    "crawl.control.answers.v1-value": ControlAnswer,
 }
 """The class of each subject's records."""

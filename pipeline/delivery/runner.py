@@ -41,6 +41,7 @@ T = TypeVar("T")
 MAX_ABORTS = 5
 CRASH_GRACE_S = 2.0
 INTAKE_LOOK_S = 10.0
+LIFE_S = 1.0
 
 
 class GapError(BugError):
@@ -256,7 +257,7 @@ class Runner(Service, abc.ABC):
             self._loop_seen_s = time.monotonic()
             self.metrics.lags(self._lags())
             self._look_after()
-            await self.sleep(1.0)
+            await self.sleep(min(LIFE_S, self.settings.stall_s / 4))
 
     def _lags(self) -> dict[TP, int]:
         """What is left of each partition that has begun, as far as its last fetch could see."""

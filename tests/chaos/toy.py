@@ -24,10 +24,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pipeline.config import load
+from pipeline.contracts.codec import load_codec
 from pipeline.delivery.api import Change, Output, Result
 from pipeline.delivery.broker_wait import wait_for_broker
+from pipeline.delivery.transport import Consumer
 from pipeline.delivery.worker import Layout, Worker
 from pipeline.errors import InputError
+from pipeline.ops.control import ControlListener
+from pipeline.ops.endpoint import serve
+from pipeline.ops.worker_health import worker_health
 from tests.chaos.points import Action, Armed, Points, install
 
 GATE_POLL_S = 0.01
@@ -43,6 +48,8 @@ class Faults:
         aborts: so many transactions, from the first on, end with an error that asks for an abort.
         explode: the transaction of this number, counted from 1, raises an error that nobody expects of a producer.
         drop_batch: the batch of this number never reaches the runner.
+        agent_ends: the agent ends at the batch of this number, and nobody takes what follows.
+        deaf: the partition of this number is never fetched.
         hang_stop: the shutdown never ends.
         window_s: random pause, up to this, between offsets and commit and before the store is written.
     """
@@ -50,6 +57,8 @@ class Faults:
     aborts: int = 0
     explode: int = 0
     drop_batch: int = 0
+    agent_ends: int = 0
+    deaf: int = -1
     hang_stop: bool = False
     window_s: float = 0.0
 
@@ -78,6 +87,7 @@ class Toy:
         slow_share: share of records that take up to two seconds (parallel).
         timer_s: from a key's first record to its timer (ordered).
         slots: records in flight for each input topic (parallel).
+        served: whether it has an endpoint, and answers on the topics GROUP-control and GROUP-answers.
         faults: what goes wrong.
     """
 
@@ -91,6 +101,7 @@ class Toy:
     slow_share: float = 0.0
     timer_s: float = 0.2
     slots: int = 200
+    served: bool = False
     faults: Faults = field(default_factory=Faults)
 
     def to_json(self) -> str:
@@ -211,6 +222,8 @@ class ToyParallel:
     async def _pause(self, record, verb, name):
         if verb == "gate":
             await self._gates.wait(name)
+        elif verb == "block":
+            self._gates.wait_blocking(name)
         elif verb == "stubborn":
             try:
                 await self._gates.wait(name)
@@ -301,6 +314,16 @@ class ToyOrdered:
         return ToyPartition(partition, view, *self._rest)
 
 
+def go_deaf(number: int) -> None:
+    """Fetch nothing of a partition, as a consumer that has lost sight of it."""
+    fetch = Consumer._getmany
+
+    async def deaf(self, active_partitions, timeout):  # noqa: ASYNC109  # as in the base class
+        return await fetch(self, {tp for tp in active_partitions if tp.partition != number}, timeout)
+
+    Consumer._getmany = deaf
+
+
 def watch(worker: Worker, journal: Journal) -> None:
     """Note what the group does with the worker."""
 
@@ -335,12 +358,28 @@ def make_worker(kind: str, toy: Toy) -> Worker:
     else:
         worker.run_ordered(ToyOrdered(toy, gates, journal), ("s", "t"), interval_s=0.1)
     watch(worker, journal)
+    if toy.faults.deaf >= 0:
+        go_deaf(toy.faults.deaf)
+    if toy.served:
+        journal.note("served", port=serve("127.0.0.1", 0, worker.registry, worker_health(worker)))
+        ControlListener(
+            worker.options,
+            load_codec(),
+            stage=worker.stage_name,
+            name=worker.name,
+            runner=worker.runner,
+            control=f"{toy.group}-control",
+            answers=f"{toy.group}-answers",
+        ).start()
 
     @worker.agent
     async def take(stream):
         number = 0
         async for event in stream.events():
             number += 1
+            if number == toy.faults.agent_ends:
+                journal.note("agent ended")
+                return
             if number == toy.faults.drop_batch:
                 journal.note("dropped")
             else:

@@ -42,6 +42,8 @@ class StageFactory:
         configs[f"{name}-out"] = out_config or {}
         if changelog:
             configs[changelog] = {"cleanup.policy": "compact"}
+        if options.get("served"):
+            configs |= {f"{name}-control": {}, f"{name}-answers": {}}
         made = [NewTopic(topic, partitions, 1, config=config) for topic, config in configs.items()]
         for done in self._admin.create_topics(made).values():
             done.result(REACH_S)

@@ -1,0 +1,227 @@
+"""Questions and orders of people to running workers, by way of the broker: whoever may use its topics may ask.
+
+A question is one record on `crawl.control.v1`; every worker of the stage answers with one on
+`crawl.control.answers.v1`. Neither costs anything while nobody asks, and a worker that does not answer tells
+something by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from faust.types import TP
+
+from pipeline.contracts.codec import Codecs
+from pipeline.delivery.pending import PendingPartition
+from pipeline.delivery.runner import Runner
+from pipeline.errors import BrokerError, InputError
+from pipeline.topics import CONTROL, CONTROL_ANSWERS, Topic
+
+log = logging.getLogger(__name__)
+
+GROUP = "headrace-control"
+POLL_S = 0.5
+CALL_TIMEOUT_S = 5.0
+LOOP_LIMIT_S = 2.0
+VALID_MS = 60_000
+"""An order that is older is not obeyed: its asker has long gone."""
+ORDERS = {"RELEASE": "begun anew", "GIVE_UP": "made a dead letter", "RESUME": "resumed"}
+
+
+class ControlListener:
+    """Answers for one worker, from a thread of its own.
+
+    Args:
+        options: librdkafka options of the cluster.
+        codecs: contracts.
+        stage: name of the stage.
+        name: of the worker, the stage's included.
+        runner: whose work is asked for; it need not have started.
+        control: topic of the questions.
+        answers: topic of the answers.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        codecs: Codecs,
+        *,
+        stage: str,
+        name: str,
+        runner: Runner,
+        control: str = CONTROL.name,
+        answers: str = CONTROL_ANSWERS.name,
+    ) -> None:
+        self._options = dict(options)
+        self._decode = codecs.decoder(CONTROL.subject)
+        self._encode = codecs.encoder(CONTROL_ANSWERS.subject)
+        self._stage = stage
+        self._name = name
+        self._runner = runner
+        self._control = control
+        self._answers = answers
+        self._thread = threading.Thread(target=self._follow, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen; ends with the process."""
+        self._thread.start()
+
+    def _follow(self) -> None:
+        consumer = Consumer(
+            {**self._options, "group.id": GROUP, "enable.auto.commit": False, "auto.offset.reset": "latest"}
+        )
+        consumer.assign([TopicPartition(self._control, 0, OFFSET_END)])
+        while True:
+            message = consumer.poll(POLL_S)
+            if message is None:
+                continue
+            if message.error() is not None:
+                log.warning("control: %s", message.error())
+                continue
+            try:
+                question = self._decode(message.value())
+            except InputError as exc:
+                log.warning("control: a record that can't be read: %s", exc)
+                continue
+            if question["stage"] == self._stage and question["asked_at_ms"] > time.time() * 1000 - VALID_MS:
+                self._answer(question)
+
+    def _answer(self, question: Mapping[str, Any]) -> None:
+        command = question["command"]
+        done, complaint = False, self._runner.complaint()
+        partitions: list[PendingPartition] = []
+        if self._runner.started:
+            work = self._pending() if command == "PENDING" else self._obey(question)
+            try:
+                done, partitions = asyncio.run_coroutine_threadsafe(work, self._runner.loop).result(LOOP_LIMIT_S)
+            except concurrent.futures.TimeoutError:
+                complaint = complaint or f"the event loop has not run for {LOOP_LIMIT_S:.0f} s"
+        else:
+            complaint = complaint or "it has not started yet"
+        if done:
+            log.warning(
+                "by order: %s/%d/%d is %s",
+                question["topic"], question["partition"], question["offset"], ORDERS[command],
+            )  # fmt: skip
+        now_ms = int(time.time() * 1000)
+        answer = {
+            "id": question["id"], "worker": self._name, "answered_at_ms": now_ms, "done": done,
+            "complaint": complaint, "partitions": [_row(partition, now_ms) for partition in partitions],
+        }  # fmt: skip
+        producer = Producer({**self._options, "enable.idempotence": True})
+        producer.produce(self._answers, self._encode(answer), partition=0)
+        if producer.flush(CALL_TIMEOUT_S):
+            log.warning("control: an answer could not be written")
+
+    async def _pending(self) -> tuple[bool, list[PendingPartition]]:
+        return False, self._runner.pending()
+
+    async def _obey(self, question: Mapping[str, Any]) -> tuple[bool, list[PendingPartition]]:
+        tp = TP(question["topic"], question["partition"])
+        if question["command"] == "RESUME":
+            return self._runner.resume(tp), []
+        if question["command"] in {"RELEASE", "GIVE_UP"}:
+            return self._runner.release(tp, question["offset"], give_up=question["command"] == "GIVE_UP"), []
+        return False, []
+
+
+def _row(partition: PendingPartition, now_ms: int) -> dict[str, Any]:
+    records = [
+        {"offset": record.offset, "since_ms": now_ms - int(record.since_s * 1000), "attempts": record.attempts}
+        for record in partition.records
+    ]
+    return {**partition._asdict(), "records": records}
+
+
+class ControlClient:
+    """Asks the workers of a stage.
+
+    Args:
+        options: librdkafka options of the cluster.
+        codecs: contracts.
+        control: topic of the questions.
+        answers: topic of the answers.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        codecs: Codecs,
+        *,
+        control: str = CONTROL.name,
+        answers: str = CONTROL_ANSWERS.name,
+    ) -> None:
+        self._options = dict(options)
+        self._encode = codecs.encoder(CONTROL.subject)
+        self._decode: Callable[[bytes | None], Mapping[str, Any]] = codecs.decoder(CONTROL_ANSWERS.subject)
+        self._control = control
+        self._answers = answers
+
+    def ask(self, command: str, stage: str, place: tuple[str, int, int], wait_s: float) -> Iterator[Mapping[str, Any]]:
+        """Yield the answers as they come, for `wait_s`; whoever has heard enough stops listening.
+
+        Args:
+            command: of the contract.
+            stage: whose workers are asked.
+            place: topic, partition and offset that are meant; ("", 0, 0) for none.
+            wait_s: how long answers are waited for.
+
+        Raises:
+            BrokerError: the question could not be written.
+        """
+        topic, partition, offset = place
+        question = {
+            "id": str(uuid.uuid4()), "command": command, "stage": stage, "topic": topic, "partition": partition,
+            "offset": offset, "asked_at_ms": int(time.time() * 1000),
+        }  # fmt: skip
+        consumer = Consumer({**self._options, "group.id": GROUP, "enable.auto.commit": False})
+        try:
+            try:
+                _, end = consumer.get_watermark_offsets(TopicPartition(self._answers, 0), timeout=CALL_TIMEOUT_S)
+            except KafkaException as exc:
+                raise BrokerError(f"{self._answers}: {exc.args[0]}") from exc
+            consumer.assign([TopicPartition(self._answers, 0, end)])
+            self._write(question)
+            deadline = time.monotonic() + wait_s
+            while (left_s := deadline - time.monotonic()) > 0:
+                message = consumer.poll(min(left_s, POLL_S))
+                if message is not None and message.error() is None:
+                    answer = self._decode(message.value())
+                    if answer["id"] == question["id"]:
+                        yield answer
+        finally:
+            consumer.close()
+
+    def _write(self, question: Mapping[str, Any]) -> None:
+        refused: list[KafkaError] = []
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            del message
+            if error is not None:
+                refused.append(error)
+
+        producer = Producer({**self._options, "enable.idempotence": True})
+        producer.produce(self._control, self._encode(question), partition=0, on_delivery=report)
+        if producer.flush(CALL_TIMEOUT_S) or refused:
+            raise BrokerError(f"{self._control} could not be written: {refused or 'no answer'}")
+
+
+def place_of(text: str, topics: Mapping[str, Topic], *, with_offset: bool) -> tuple[str, int, int]:
+    """Read TOPIC/PARTITION or TOPIC/PARTITION/OFFSET.
+
+    Raises:
+        ValueError: it is not of that form, or no such topic; says what is right.
+    """
+    form = "TOPIC/PARTITION/OFFSET" if with_offset else "TOPIC/PARTITION"
+    topic, *numbers = text.split("/")
+    if topic not in topics or len(numbers) != 1 + with_offset or not all(part.isdigit() for part in numbers):
+        raise ValueError(f"{text!r} is not {form}; the topics are {', '.join(topics)}")
+    return topic, int(numbers[0]), int(numbers[1]) if with_offset else 0
