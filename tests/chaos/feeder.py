@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, Producer
 
@@ -22,11 +23,15 @@ class Feeder:
         topics: where each record goes.
         rate_per_s: records a second and topic.
         seed: of what is written.
+        bodies: what the records say besides their number, in turn.
     """
 
-    def __init__(self, bootstrap: str, topics: list[str], rate_per_s: float, seed: int) -> None:
+    def __init__(
+        self, bootstrap: str, topics: list[str], rate_per_s: float, seed: int, bodies: Sequence[bytes] = ()
+    ) -> None:
         self._topics = topics
         self._rate_per_s = rate_per_s
+        self._bodies = bodies
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._refused: list[KafkaError] = []
@@ -67,8 +72,11 @@ class Feeder:
         if number and self._random.random() < KNOWN_KEY_SHARE:
             key = self._random.randrange(number)
         verb = "poison" if self._random.random() < POISON_SHARE else "v"
+        value = f"{verb}:{number}".encode()
+        if self._bodies:
+            value += b":" + self._bodies[number % len(self._bodies)]
         for topic in self._topics:
-            self._producer.produce(topic, f"{verb}:{number}".encode(), f"k{key}".encode(), on_delivery=self._report)
+            self._producer.produce(topic, value, f"k{key}".encode(), on_delivery=self._report)
 
     def _report(self, error: KafkaError | None, message: object) -> None:
         del message

@@ -17,13 +17,14 @@ CHUNK_RECORDS = 5_000
 
 
 class Row(NamedTuple):
-    """One record of a topic."""
+    """One record of a topic; `timestamp_ms` since the epoch, as its producer gave it."""
 
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
     headers: Mapping[str, bytes]
+    timestamp_ms: int = 0
 
 
 class Reader:
@@ -65,7 +66,8 @@ class Reader:
             if error is None:
                 self._open.add(message.partition())
                 headers = dict(message.headers() or ())
-                self.rows.append(Row(message.partition(), message.offset(), message.key(), message.value(), headers))
+                place = (message.partition(), message.offset())
+                self.rows.append(Row(*place, message.key(), message.value(), headers, message.timestamp()[1]))
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._open.discard(message.partition())
             elif not error.retriable():

@@ -13,7 +13,6 @@ A file outlives the process: what was armed and not reached is reached by its su
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -22,13 +21,15 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException
+
+from tests.chaos import lines
 
 POLL_S = 0.01
 FLUSH_S = 10.0
@@ -109,15 +110,14 @@ class Armed:
         if self.point not in POINTS:
             raise ValueError(f"no point is called {self.point!r}")
 
-    def to_json(self) -> str:
-        """Return the text of the file."""
-        return json.dumps({**asdict(self), "action": self.action.value})
+    def to_row(self) -> dict[str, object]:
+        """Return what JSON can hold."""
+        return {**asdict(self), "action": self.action.value}
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        fields = json.loads(text)
-        return cls(**{**fields, "action": Action(fields["action"])})
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Inverse of `to_row`."""
+        return cls(**{**row, "action": Action(row["action"])})
 
 
 class Firing(NamedTuple):
@@ -148,10 +148,10 @@ def arm(directory: Path, worker: str, armed: Armed) -> Armed:
         The same with an identifier, which its firing will name.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    named = Armed(**{**asdict(armed), "identifier": uuid.uuid4().hex})
+    named = replace(armed, identifier=uuid.uuid4().hex)
     path = _path(directory, worker, armed.point)
     unfinished = path.with_name(f"{path.name}.{named.identifier}")
-    unfinished.write_text(named.to_json(), encoding="utf-8")
+    unfinished.write_text(json.dumps(named.to_row()), encoding="utf-8")
     unfinished.replace(path)  # a worker sees the whole file or none
     return named
 
@@ -168,11 +168,7 @@ def is_armed(directory: Path, worker: str, point: str) -> bool:
 
 def fired(directory: Path) -> list[Firing]:
     """Return what has happened so far, in order."""
-    path = directory / FIRED
-    if not path.exists():
-        return []
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]  # the last line may be in work
-    rows = map(json.loads, whole.splitlines())
+    rows = lines.read(directory / FIRED)
     return [Firing(row["worker"], row["point"], Action(row["action"]), row["identifier"]) for row in rows]
 
 
@@ -249,7 +245,7 @@ class Points:
         if not os.path.exists(self._paths[point]):  # noqa: PTH110  # at each record: a Path costs five times as much
             return self._given.get(point)
         try:
-            return Armed.from_json(Path(self._paths[point]).read_text(encoding="utf-8"))
+            return Armed.from_row(json.loads(Path(self._paths[point]).read_text(encoding="utf-8")))
         except FileNotFoundError:  # disarmed meanwhile
             return None
 
@@ -265,17 +261,10 @@ class Points:
             return None
         if number == armed.times - 1 and armed.action is not Action.HOLD:
             disarm(self._directory, self._worker, point)
-        row = {"worker": self._worker, **json.loads(armed.to_json())}
-        with contextlib.suppress(OSError):  # a full disk takes the line, not the worker
-            self._note(json.dumps(row) + "\n")
+        written = lines.Lines(self._directory / FIRED)
+        written.append({"worker": self._worker, **armed.to_row()})
+        written.close()
         return armed
-
-    def _note(self, line: str) -> None:
-        file = os.open(self._directory / FIRED, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            os.write(file, line.encode())
-        finally:
-            os.close(file)
 
 
 def _act(action: Action, before_fail: Callable[[], object] | None) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.chaos import points
+from tests.chaos import clock, lines, points
 from tests.chaos.points import Action, Armed
 from tests.chaos.toy import Toy
 
@@ -77,11 +78,19 @@ class ToyWorker:
         self.starts = 0
         """How often it was started."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._file_limit_bytes: int | None = None
+        self._clock = directory / "clock"
+        clock.shift(self._clock, 0.0)
 
     @property
     def state_dir(self) -> Path:
         """Where the stores of its partitions are."""
         return self.data_dir / "state" / f"toy-{self.kind}-{self.name}"
+
+    @property
+    def has_full_disk(self) -> bool:
+        """Whether its files can grow no further."""
+        return self._file_limit_bytes is not None
 
     @property
     def running(self) -> bool:
@@ -100,6 +109,7 @@ class ToyWorker:
         for dotted, value in self.settings.items():
             environment["HEADRACE_" + dotted.replace(".", "__").upper()] = str(value)
         environment["TOY"] = self.toy.to_json()
+        environment["TOY_CLOCK"] = str(self._clock)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.chaos.toy", self.kind],
@@ -109,6 +119,7 @@ class ToyWorker:
                 env=environment,
                 cwd=Path(__file__).parents[2],
             )
+        self._limit_files()
         return self
 
     def send(self, number: signal.Signals) -> None:
@@ -120,6 +131,26 @@ class ToyWorker:
         """End it as a power cut would, and wait for its end."""
         self.send(signal.SIGKILL)
         self.exit_status()
+
+    def limit_files(self, size_bytes: int | None) -> None:
+        """Let its files grow no further than that, as on a full disk, from now on and after a restart; None: as before.
+
+        Its log and its journal are files, too: they lose lines.
+        """
+        self._file_limit_bytes = size_bytes
+        self._limit_files()
+
+    def _limit_files(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        limit = most if self._file_limit_bytes is None else self._file_limit_bytes
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (limit, most))
+
+    def shift_clock(self, seconds: float) -> None:
+        """Let its wall clock be so many seconds ahead from now on, behind where it is negative."""
+        clock.shift(self._clock, seconds)
 
     def lose_disk(self) -> None:
         """Remove its data directory; it must not be running."""
@@ -228,11 +259,12 @@ class Stage:
 
     def journal(self, event: str | None = None, worker: str | None = None, **fields: object) -> list[dict[str, Any]]:
         """Return the lines that the workers left, those of one event, worker or field where one is named."""
-        whole = Path(self.toy.journal).read_text(encoding="utf-8").rpartition("\n")[0]  # the last line may be in work
-        lines = whole.splitlines()
         wanted = fields | ({"event": event} if event else {}) | ({"worker": worker} if worker else {})
-        rows = (json.loads(line) for line in lines)
-        return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+        return [
+            row
+            for row in lines.read(Path(self.toy.journal))
+            if all(row.get(name) == value for name, value in wanted.items())
+        ]
 
     def assigned_to(self, worker: str, limit_s: float = LIMIT_S) -> list[int]:
         """Return the partition numbers that a worker was assigned last; waits for the first assignment."""

@@ -33,6 +33,8 @@ from pipeline.errors import InputError
 from pipeline.ops.control import ControlListener
 from pipeline.ops.endpoint import serve
 from pipeline.ops.worker_health import worker_health
+from tests.chaos import clock
+from tests.chaos.lines import Lines
 from tests.chaos.points import Action, Armed, Points, install
 
 GATE_POLL_S = 0.01
@@ -87,6 +89,7 @@ class Toy:
         slow_share: share of records that take up to two seconds (parallel).
         timer_s: from a key's first record to its timer (ordered).
         slots: records in flight for each input topic (parallel).
+        forgiving: every record is an ordinary one, whatever it asks for.
         served: whether it has an endpoint, and answers on the topics GROUP-control and GROUP-answers.
         faults: what goes wrong.
     """
@@ -101,6 +104,7 @@ class Toy:
     slow_share: float = 0.0
     timer_s: float = 0.2
     slots: int = 200
+    forgiving: bool = False
     served: bool = False
     faults: Faults = field(default_factory=Faults)
 
@@ -140,13 +144,12 @@ class Journal:
     """Lines that outlive the process: side effects, as requests to a site would be."""
 
     def __init__(self, path: str, worker: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._lines = Lines(Path(path))
         self._worker = worker
 
     def note(self, event: str, **fields: object) -> None:
         """Append one line."""
-        row = {"worker": self._worker, "event": event, "at_s": time.time(), **fields}
-        os.write(self._file, json.dumps(row).encode() + b"\n")
+        self._lines.append({"worker": self._worker, "event": event, "at_s": time.time(), **fields})
 
     def record(self, event: str, record) -> None:
         """Append one line about a record."""
@@ -164,6 +167,8 @@ def fail(verb: str) -> None:
         raise ZeroDivisionError("nobody foresaw this")
     if verb == "leak":
         raise asyncio.CancelledError
+    if verb == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def verb_and_name(value: bytes) -> tuple[str, str]:
@@ -209,7 +214,7 @@ class ToyParallel:
         self._journal.record("begin", record)
         if record.value is None:
             return Result()
-        verb, name = verb_and_name(record.value)
+        verb, name = ("v", "") if self._toy.forgiving else verb_and_name(record.value)
         await self._pause(record, verb, name)
         fail(verb)
         self._journal.record("end", record)
@@ -257,7 +262,7 @@ class ToyPartition:
         self._journal.record("begin", record)
         if record.value is None or record.key is None:
             return []
-        verb, name = verb_and_name(record.value)
+        verb, name = ("v", "") if self._toy.forgiving else verb_and_name(record.value)
         if verb == "gate":
             self._gates.wait_blocking(name)
         known = self._view.get("s", record.key) is not None
@@ -371,6 +376,7 @@ def make_worker(kind: str, toy: Toy) -> Worker:
             control=f"{toy.group}-control",
             answers=f"{toy.group}-answers",
         ).start()
+    journal.note("made")
 
     @worker.agent
     async def take(stream):
@@ -393,6 +399,7 @@ def main() -> None:
     faulthandler.register(signal.SIGQUIT)  # a test that waited in vain asks where the threads are
     logging.basicConfig(level=logging.INFO)
     toy = Toy.from_json(os.environ["TOY"])
+    clock.install(Path(os.environ["TOY_CLOCK"]))
     wait_for_broker(load().settings.broker.bootstrap)
     make_worker(sys.argv[1], toy).main()
 
