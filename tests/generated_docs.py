@@ -14,6 +14,7 @@ from typing import Any, get_args
 from pydantic_core import PydanticUndefined
 
 from pipeline.config import Section, Settings
+from pipeline.ops.findings import KINDS
 from pipeline.topics import DAY_MS, MIB, TABLE, Topic
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -65,9 +66,16 @@ def _kept(topic: Topic) -> str:
     return f"{days} day{'s' * (days > 1)}"
 
 
+def findings() -> str:
+    """Return the table of what `headrace doctor` finds."""
+    rows = [f"| `{kind}` | {text} |" for kind, text in KINDS.items()]
+    return "\n".join(["| kind | what it is |", "|---|---|", *rows])
+
+
 GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("configuration.md", "configuration"): configuration,
     ("topics.md", "topics"): topics,
+    ("operations/monitoring.md", "findings"): findings,
 }
 """Page and name of each part -> what makes it. The part stands between `<!-- made: NAME -->` and `<!-- end -->`."""
 

@@ -117,7 +117,7 @@ class World:
         """Let a worker's transaction stand open over a crash of the broker that is longer than its time-out.
 
         Returns:
-            Whether the transaction hangs afterwards: it does in nine of ten tries.
+            Whether the transaction hangs afterwards: it does in most tries, not in all.
         """
         self.stage.hold("before_commit", worker.name)
         self.send([value], 1)

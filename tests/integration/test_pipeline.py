@@ -153,7 +153,31 @@ def test_pending_shows_each_partition_of_a_stage(crawled, stage, monkeypatch):
     rows = [json.loads(line) for line in CliRunner().invoke(cli, ["pending", stage, "--json"]).output.splitlines()]
     assert {0} == {row["lag"] for row in rows}
     assert {True} == {row["readable"] for row in rows}
+    assert {worker.label for worker in crawled.fleet.by_stage[stage]} == {row["owner"] for row in rows}
     assert [] == [offset for row in rows for offset in row["unfinished"]]
+
+
+def test_an_order_that_nobody_can_obey_says_who_was_asked(crawled, monkeypatch):
+    """The record is finished, or the partition goes on: nothing is done, and nobody is left in doubt."""
+    for name, value in crawled.environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pipeline.cli.pending.ORDER_S", 2.0)
+    for command, place, words in (
+        ("release", f"{PAGES.name}/0/5", "is not in hand in any worker that answered: parse-0"),
+        ("resume", f"{PAGES.name}/0", "is not stopped in any worker that answered: parse-0"),
+        ("resume", "crawl.pages/0", "'crawl.pages/0' is not TOPIC/PARTITION; the topics are crawl.pages.v1"),
+    ):
+        told = CliRunner().invoke(cli, ["pending", command, "parse", place])
+        assert 0 != told.exit_code
+        assert words in str(told.exception) + told.output
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_pipeline_that_works(crawled, monkeypatch):
+    """Open transactions come and go, groups have members: a finding that is none would teach people not to look."""
+    for name, value in crawled.environ.items():
+        monkeypatch.setenv(name, value)
+    shown = CliRunner().invoke(cli, ["doctor"])
+    assert (0, "all is well\n") == (shown.exit_code, shown.output)
 
 
 def test_undecodable_bytes_on_any_input_topic_become_a_dead_letter_and_the_partition_goes_on(crawled):
