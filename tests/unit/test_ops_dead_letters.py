@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline import topics
@@ -9,10 +11,10 @@ from pipeline.contracts.schemas import DIRECTORY
 from pipeline.delivery.api import Output, is_answered, replays_of
 from pipeline.delivery.dead_letters import REASONS, dead_letter, task_dead_letter
 from pipeline.errors import InputError
-from pipeline.ops.dead_letter_origins import Origins, as_it_was
+from pipeline.ops.dead_letter_origins import Origins, as_it_was, unfit
 from pipeline.ops.dead_letters import Filters, Marker, Origin, State, read_letter, read_marker, rfc3339
 from tests.fakes import FakeRecord
-from tests.frontier_world import make_task
+from tests.frontier_world import LANES, Bench, decode, make_stage, make_task
 
 CODECS = load_codec()
 AT_MS = 1_700_000_000_123
@@ -227,3 +229,43 @@ def test_a_record_that_its_topic_would_refuse_stays():
     with pytest.raises(InputError) as caught:
         Origins(CODECS).restore(letter(value=CODECS.encode(topics.TASKS.subject, task)))
     assert "too_large" == caught.value.reason
+
+
+# ---- the frontier takes it
+
+
+def lane_output(bench):
+    """The lane record that is given out."""
+    (output,) = (output for output in bench.tick(10) if output.topic in LANES)
+    return output
+
+
+def test_a_lane_record_that_was_a_dead_letter_is_given_out_anew():
+    """From the lane through letter, replay and frontier to the lane again, until it has come back too often."""
+    bench = Bench(make_stage())
+    bench.task("http://a.test/")
+    origins, output = Origins(CODECS), lane_output(bench)
+    for replays in (0, 1, 2):
+        source = FakeRecord(output.topic, output.value, output.key, 0, replays, AT_MS, output.headers)
+        made = read_letter(written(dead_letter(source, ZeroDivisionError("bug"), group="g", stage="fetch")))
+        assert replays == made.replays
+        bench.outcome(decode(output), "DEAD_LETTER", reason="handler_error")
+        assert [] == bench.emitted(after_s=10)
+        back = origins.restore(made)
+        bench.send(topics.TASKS, back.value, headers=back.headers)
+        output = lane_output(bench)
+        assert replays + 2 == decode(output)["delivery"]
+    assert None is unfit(replace(made, replays=1))
+    assert "replayed_twice" == unfit(made).kind
+
+
+def test_a_task_that_was_given_up_twice_is_still_counted():
+    """Neither lane record nor outcome may forget that it came back: its letter is the frontier's own."""
+    bench = Bench(make_stage(max_attempts=1))
+    bench.task("http://a.test/")
+    for replays in (0, 1, 2):
+        (dead,) = bench.outcome(decode(lane_output(bench)), "NETWORK_ERROR")
+        made = replace(given_up(dead.value), replays=replays_of(dead.headers))
+        assert replays == made.replays
+        back = Origins(CODECS).restore(made)
+        bench.send(topics.TASKS, back.value, headers=back.headers)
