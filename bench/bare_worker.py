@@ -6,6 +6,7 @@ file that the job names.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import faust
 import psutil
+import uvloop
 from faust.types import EventT
 
 from bench.bare_stages import TABLE, BareOrdered, BareParallel, Work
@@ -169,6 +171,7 @@ def faust_app(job: Job, count: Callable[[], None]) -> Any:
 
 def main() -> None:
     """Run until the job is done."""
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # as the workers of the pipeline have it
     job = Job(**json.load(sys.stdin))
     if job.runner == "faust":
         done = 0
