@@ -197,7 +197,11 @@ def check(
         interruptions=interruptions,
     )
     published, lost_documents = published_documents(held, codecs, crawl)
-    dead_letters = {name: Counter(map(_reason, records)) for name, records in held.items() if name.endswith("-dlq")}
+    dead_letters = {
+        name: Counter(_reason(record) for record in records if not record.is_marker)
+        for name, records in held.items()
+        if name.endswith("-dlq")
+    }
     return judge(
         expectation,
         published,

@@ -12,6 +12,7 @@ from pipeline.errors import BrokerError
 
 REQUEST_S = 15.0
 BATCH = 10_000
+MARKER_HEADER = "dlq-marker"
 
 
 class ReadRecord(NamedTuple):
@@ -28,6 +29,11 @@ class ReadRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes]]
+
+    @property
+    def is_marker(self) -> bool:
+        """Whether it is no dead letter, but says what was done with one."""
+        return any(name == MARKER_HEADER for name, _ in self.headers)
 
 
 def read_all(

@@ -89,7 +89,7 @@ class Rows:
                     if topic.dead_letters:
                         self.undecodable.append(place_of(record))
         self.letters = {
-            topic.dlq: [letter_of(record) for record in held[topic.dlq]]
+            topic.dlq: [letter_of(record) for record in held[topic.dlq] if not record.is_marker]
             for topic in topics.TABLE
             if held.get(topic.dlq)
         }

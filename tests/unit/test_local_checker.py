@@ -314,7 +314,9 @@ def test_a_check_reads_what_the_topics_hold_and_survives_what_it_cannot_read(mon
 
     def read_all(bootstrap, topic, *, options, timeout_s):
         assert ("broker:1", {"security.protocol": "ssl"}, 60.0) == (bootstrap, options, timeout_s)
-        return [ReadRecord(topic, 0, n, 5_700, None, value, headers) for n, value in enumerate(held.get(topic, []))]
+        marker = ReadRecord(topic, 0, 9, 5_700, None, None, (("dlq-marker", b"purged"),))
+        rows = [ReadRecord(topic, 0, n, 5_700, None, value, headers) for n, value in enumerate(held.get(topic, []))]
+        return [*rows, marker] if topic.endswith("-dlq") else rows
 
     monkeypatch.setattr(checker, "read_all", read_all)
     log = tmp_path / "log"

@@ -204,7 +204,10 @@ def test_a_dead_letter_is_an_answer_where_the_records_beside_it_are_there():
     rows[dlq] = [(0, value, *letter(PAGES, 1))]
     assert set() == broken(rows, reasons=["crash_loop"])
     assert {"dead letters without a reason"} == broken(rows)
-    assert {dlq: {"crash_loop": 1}} == judge_topics(held(rows), CODECS).dead_letters
+    found = held(rows)
+    assert {dlq: {"crash_loop": 1}} == judge_topics(found, CODECS).dead_letters
+    found[dlq].append(ReadRecord(dlq, 0, 9, 0, None, None, (("dlq-marker", b"purged"), ("dlq-id", b"x"))))
+    assert {dlq: {"crash_loop": 1}} == judge_topics(found, CODECS).dead_letters
     rows[dlq] *= 2
     assert {"dead letters of a record"} == broken(rows, reasons=["crash_loop"])
     rows[dlq] = [(0, value[:-1], *letter(PAGES, 1))]
