@@ -52,8 +52,8 @@ def from_environment(environment: Mapping[str, str], duration_s: float) -> Chaos
     Raises:
         ValueError: a value that means nothing; names the variable and what it may be.
     """
-    names = _names(environment, "CHAOS_STAGES", list(STAGES))
-    kinds = _names(environment, "CHAOS_KINDS", [kind.name.lower() for kind in Kind])
+    names = names_from(environment, "CHAOS_STAGES", list(STAGES))
+    kinds = names_from(environment, "CHAOS_KINDS", [kind.name.lower() for kind in Kind])
     inputs = environment.get("CHAOS_INPUTS")
     return ChaosSettings(
         seed=int(environment.get("CHAOS_SEED") or random.SystemRandom().randrange(1_000_000)),
@@ -66,7 +66,12 @@ def from_environment(environment: Mapping[str, str], duration_s: float) -> Chaos
     )
 
 
-def _names(environment: Mapping[str, str], variable: str, possible: list[str]) -> list[str]:
+def names_from(environment: Mapping[str, str], variable: str, possible: list[str]) -> list[str]:
+    """Return the names that a variable lists, with commas between; all that are possible where it names none.
+
+    Raises:
+        ValueError: it names something else.
+    """
     named = [name.strip() for name in environment.get(variable, "").split(",") if name.strip()]
     unknown = [name for name in named if name not in possible]
     if unknown:
