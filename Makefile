@@ -8,7 +8,7 @@ ARGS ?=
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-latency bench-clients bench-delivery bench-failover chaos up clean lock
+.PHONY: help demo test check bench bench-latency bench-clients bench-delivery bench-failover chaos faults up clean lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -46,6 +46,10 @@ bench-failover: $(READY)  ## how long partitions stand still when workers are ki
 
 chaos: $(READY)  ## the long tests: workers and broker killed, stopped and restarted, for MINUTES
 	CHAOS_MINUTES=$(MINUTES) $(BIN)/pytest -m chaos --log-cli-level=INFO $(ARGS)
+
+faults: $(READY)  ## each fault of the table on a real broker, measured; writes docs/operations/faults.md anew
+	HEADRACE_FAULTS=docs/operations/faults.json $(BIN)/pytest tests/integration/test_faults.py $(ARGS)
+	$(BIN)/python -m tests.fault_table
 
 up: $(READY)  ## broker and registry with all topics, until Ctrl-C
 	$(BIN)/headrace up $(ARGS)
