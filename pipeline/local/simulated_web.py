@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -94,13 +94,16 @@ class SimulatedWeb:
         targets = {r.leads_to for site in self._sites for r in site.resources.values() if r.leads_to}
         return frozenset(url for url in links | targets if self._is_denied(url))
 
-    def expected_documents(self, max_depth: int | None = None) -> dict[str, str | None]:
+    def expected_documents(
+        self, max_depth: int | None = None, *, without: Collection[str] = ()
+    ) -> dict[str, str | None]:
         """Return what a right crawl from `start_urls` publishes.
 
         A redirect's target is published under its own URL, at the depth of the redirect.
 
         Args:
             max_depth: links that are followed from a start URL; None for no bound.
+            without: URLs that became dead letters: neither they nor what only they lead to.
 
         Returns:
             Canonical URL -> title; None for a page whose charset can't be known, so its title may be anything.
@@ -119,7 +122,7 @@ class SimulatedWeb:
         while waiting:
             url = waiting.popleft()
             resource = self.resource(url)
-            if resource is None or self._is_denied(url):
+            if resource is None or url in without or self._is_denied(url):
                 continue
             if resource.is_page:
                 documents[url] = resource.title if resource.charset in {"utf-8", "gb18030-meta"} else None

@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import replace
 
 from pipeline.config import Settings, client_options
@@ -51,8 +52,8 @@ class PipelineFeed:
         self.expected: dict[str, Expectation] = {}
         """Crawl → what it must bring."""
         self._partitions = settings.topics.partitions
+        self._web = web
         self._start_urls = web.start_urls
-        self._max_depth = web.depth
         self._whole = web.expectation(web.depth)
         self._random = random.Random(seed)
         options = client_options(settings.broker)
@@ -88,6 +89,14 @@ class PipelineFeed:
                  "links_sent", "links_received")  # fmt: skip
         rows = [row for row in self._progress.rows().values() if row["crawl"] not in self._ended]
         return [f"{row['crawl']}/{row['partition']}: { {name: row[name] for name in names} }" for row in rows]
+
+    def expected_without(self, crawl: str, dead: Collection[str]) -> Expectation:
+        """Return what a crawl must bring at least, where some of its URLs became dead letters."""
+        expectation = self.expected[crawl]
+        documents = {url: title for url, title in expectation.documents.items() if url not in dead}
+        if dead and crawl.startswith("whole"):
+            documents = self._web.expected_documents(self._web.depth, without=dead)
+        return replace(expectation, documents=documents)
 
     def documents_left(self) -> int:
         """How many documents the store has not committed yet."""
@@ -128,7 +137,7 @@ class PipelineFeed:
     def _begin_whole(self, number: int) -> None:
         crawl = f"whole-{number}"
         self.expected[crawl] = self._whole
-        self._define(crawl, self._max_depth, max_pages=MANY_PAGES if number % 2 else None)
+        self._define(crawl, self._web.depth, max_pages=MANY_PAGES if number % 2 else None)
         self._write(crawl, self._start_urls, 3)
 
     def _submit(self, crawl: str, count: int, *, priority: int) -> None:

@@ -125,6 +125,7 @@ class PipelineRun:
                 served.log,
                 DELAY_S,
                 feed.expected,
+                feed.expected_without,
                 frozenset(served.web.failing),
                 watch.commits,
                 [one for place in self._places["fetch"] for one in place.interruptions],

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,7 @@ class Evidence:
         site_log: of the simulated web.
         delay_s: pause that every domain is granted.
         expected: crawl -> what it must bring.
+        expected_without: what it must bring at least, where some of its URLs became dead letters.
         failing: URLs that fail for ever.
         commits: what was seen committed on the way.
         interruptions: of fetch processes.
@@ -161,6 +162,7 @@ class Evidence:
     site_log: Path
     delay_s: float
     expected: Mapping[str, Expectation]
+    expected_without: Callable[[str, Collection[str]], Expectation]
     failing: frozenset[str]
     commits: Sequence[CommitSeen]
     interruptions: Sequence[Interruption]
@@ -182,10 +184,13 @@ def reach_verdict(evidence: Evidence, codecs: Codecs, happened: Happened) -> Ver
         robots_reads=[RobotsRead(row["origin"], row["fetched_at_ms"]) for row in _decoded(held, codecs, topics.ROBOTS)],
         interruptions=evidence.interruptions,
     )
-    crawls = {
-        crawl: judge(expectation, published_documents(held, codecs, crawl)[0], site, findings.dead_letters)
-        for crawl, expectation in evidence.expected.items()
-    }
+    dead = _dead_urls(held, codecs)
+    crawls = {}
+    for crawl, expectation in evidence.expected.items():
+        documents = published_documents(held, codecs, crawl)[0]
+        report = judge(expectation, documents, site, findings.dead_letters)
+        least = evidence.expected_without(crawl, dead[crawl])
+        crawls[crawl] = replace(report, missing=tuple(url for url in report.missing if url in least.documents))
     wrong = [
         *(f"{rule}: {count}, such as {examples}" for rule, (count, examples) in findings.faults.items()),
         *_wrong_requests(site),
@@ -200,6 +205,16 @@ def reach_verdict(evidence: Evidence, codecs: Codecs, happened: Happened) -> Ver
 def _decoded(held: Mapping[str, Sequence[ReadRecord]], codecs: Codecs, topic: topics.Topic) -> list[dict[str, Any]]:
     decode = codecs.decoder(topic.subject)
     return [decode(record.value) for record in held[topic.name] if record.value is not None]
+
+
+def _dead_urls(held: Mapping[str, Sequence[ReadRecord]], codecs: Codecs) -> defaultdict[str, set[str]]:
+    """Return the URLs of each crawl whose lane record or page became a dead letter."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for topic in (*topics.LANES.values(), topics.PAGES):
+        decode = codecs.decoder(topic.subject)
+        for row in (decode(record.value) for record in held[topic.dlq]):
+            found[row["crawl"]].add(row["url"])
+    return found
 
 
 def _wrong_requests(site: SiteFindings) -> Iterable[str]:

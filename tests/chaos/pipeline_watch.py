@@ -27,7 +27,7 @@ class PipelineWatch:
     def __init__(self, options: Mapping[str, str], partitions: int) -> None:
         self.commits: list[CommitSeen] = []
         self.longest_standstill_s = dict.fromkeys(STAGES, 0.0)
-        """Stage → longest time without a commit with work left, seconds; faults at the broker included."""
+        """Stage → longest time between commits with work left, seconds; times without a broker included."""
         self._lag = LagReader(options)
         self._partitions = partitions
         self._since_s: dict[str, float] = {}
@@ -67,12 +67,15 @@ class PipelineWatch:
 
     def _note_progress(self, stage: str, lags: list[PartitionLag]) -> None:
         now_s = time.monotonic()
-        reached = sum((lag.committed or 0) + lag.finished_ahead for lag in lags)
-        if reached != self._reached.get(stage) or not any(lag.lag for lag in lags):
-            self._reached[stage] = reached
-            self._since_s[stage] = now_s
-        stood_s = now_s - self._since_s.setdefault(stage, now_s)
+        # Counted before it is looked whether it has ended: while the broker is away nobody can look.
+        stood_s = now_s - self._since_s.get(stage, now_s)
         self.longest_standstill_s[stage] = max(self.longest_standstill_s[stage], stood_s)
+        reached = sum((lag.committed or 0) + lag.finished_ahead for lag in lags)
+        if not any(lag.lag for lag in lags):
+            self._since_s.pop(stage, None)
+        elif reached != self._reached.get(stage):
+            self._since_s[stage] = now_s
+        self._reached[stage] = reached
 
     def _note_commits(self, lags: list[PartitionLag], ends: Mapping[tuple[str, int], int]) -> None:
         for lag in lags:

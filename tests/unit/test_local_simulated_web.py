@@ -292,3 +292,13 @@ def test_a_worker_is_told_how_to_reach_the_web(tmp_path):
     silent.touch()
     fetch = load(silent, crawler_options(PORT)).settings.fetch
     assert ({"*.test": "127.0.0.1"}, [f"127.0.0.1/32:{PORT}"]) == (fetch.resolve, fetch.allow_addresses)
+
+
+def test_what_only_a_dead_letter_leads_to_is_not_expected(web):
+    """A fault test may cost a page as a dead letter, and with it what is linked nowhere else; nothing more."""
+    whole = web.expected_documents(DEPTH)
+    site = next(site for site in web.sites if site.entrances)
+    article, entrance = next(iter(site.entrances.items()))
+    assert {article} == whole.keys() - web.expected_documents(DEPTH, without={article}).keys()
+    assert article not in web.expected_documents(DEPTH, without={entrance.url})
+    assert whole == web.expected_documents(DEPTH, without=())
