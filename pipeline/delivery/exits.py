@@ -38,7 +38,8 @@ def exit_after(seconds: float, code: int) -> None:
 
 def exit_now(message: str, code: int) -> None:
     """Write one line to standard error and end the process at once, from any thread."""
-    os.write(2, f"headrace: {message}\n".encode())
+    with contextlib.suppress(OSError):  # the log's disk is full: the end matters more than the word
+        os.write(2, f"headrace: {message}\n".encode())
     os._exit(int(code))
 
 
