@@ -10,8 +10,8 @@ from typing import NamedTuple
 from tests.chaos.points import POINTS, Action, Armed
 from tests.chaos.proxy import Mode
 
-GAP_S = (0.4, 3.0)
-"""Between two faults: mostly shorter than a recovery, so that they overlap."""
+GAP_S = (0.6, 4.0)
+"""Between two faults: mostly shorter than a recovery, so that they overlap, and long enough for work in between."""
 SHORT_S = (0.5, 3.0)
 BEYOND_SESSION_S = (1.0, 4.0)
 BROKER_DOWN_S = (0.5, 8.0)

@@ -27,9 +27,10 @@ from pipeline.config import load
 from pipeline.contracts.codec import load_codec
 from pipeline.delivery.api import Change, Output, Result
 from pipeline.delivery.broker_wait import wait_for_broker
+from pipeline.delivery.exits import ExitCode
 from pipeline.delivery.transport import Consumer
 from pipeline.delivery.worker import Layout, Worker
-from pipeline.errors import InputError
+from pipeline.errors import ConfigurationError, InputError
 from pipeline.ops.control import ControlListener
 from pipeline.ops.endpoint import serve
 from pipeline.ops.worker_health import worker_health
@@ -401,7 +402,12 @@ def main() -> None:
     toy = Toy.from_json(os.environ["TOY"])
     clock.install(Path(os.environ["TOY_CLOCK"]))
     wait_for_broker(load().settings.broker.bootstrap)
-    make_worker(sys.argv[1], toy).main()
+    try:
+        worker = make_worker(sys.argv[1], toy)
+    except ConfigurationError as exc:  # as the command does it: a full disk, a directory in use
+        print(f"headrace: {exc}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(int(ExitCode.CONFIGURATION)) from exc
+    worker.main()
 
 
 if __name__ == "__main__":
