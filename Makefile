@@ -44,7 +44,7 @@ bench-delivery: $(READY)  ## both runners with bare stages, and the transaction:
 bench-failover: $(READY)  ## how long partitions stand still when workers are killed and deployed, by stage
 	$(BIN)/python -m bench.failover $(ARGS)
 
-chaos: $(READY)  ## the long tests: workers and broker killed, stopped and restarted, for MINUTES
+chaos: $(READY)  ## the long tests: workers, broker, network, disks and clocks broken for MINUTES; CHAOS_KINDS=kill,zombie
 	CHAOS_MINUTES=$(MINUTES) $(BIN)/pytest -m chaos --log-cli-level=INFO $(ARGS)
 
 faults: $(READY)  ## each fault of the table on a real broker, measured; writes docs/operations/faults.md anew
