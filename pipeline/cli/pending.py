@@ -11,7 +11,7 @@ import click
 from pipeline.cli.options import config_option, json_option, print_json
 from pipeline.config import Settings, client_options, load
 from pipeline.contracts.codec import load_codec
-from pipeline.errors import BrokerError
+from pipeline.errors import BrokerError, ConfigurationError
 from pipeline.local.stack import with_local_addresses
 from pipeline.ops.control import ControlClient, place_of
 from pipeline.ops.lag import LagReader
@@ -96,7 +96,7 @@ def _order(command: str, stage: str, place: tuple[str, int, int], what: str, con
     if not answered:
         raise BrokerError(f"no worker of the {stage} stage has answered within {ORDER_S:.0f} s: is one running?")
     why = "is not stopped" if command == "RESUME" else "is not in hand"
-    raise click.ClickException(f"{name} {why} in any worker that answered: {', '.join(sorted(answered))}")
+    raise ConfigurationError(f"{name} {why} in any worker that answered: {', '.join(sorted(answered))}")
 
 
 def _read(settings: Settings, stage: str, *, ask: bool) -> list[Pending]:

@@ -54,6 +54,7 @@ class Flight:
         crashes: in how many crashes in a row it was in flight.
         began_s: monotonic.
         releases: how often it was begun anew by hand.
+        launches: how many tasks have been given it; only the newest one's result counts.
         task: what handles it now; an earlier one that did not end when told to counts for nothing.
     """
 
@@ -63,6 +64,7 @@ class Flight:
     crashes: int
     began_s: float
     releases: int = 0
+    launches: int = 0
     task: asyncio.Task[None] | None = field(default=None)
 
     @property

@@ -293,8 +293,9 @@ class OrderedRunner(Runner):
                 entry.position = part.before
             self._pace.work()
         self._note_due()
-        if any(entry.queue for slot in self._slots.values() for entry in slot.inputs.values()):
-            self._pace.work()
+        queued = sum(len(entry.queue) for slot in self._slots.values() for entry in slot.inputs.values())
+        if queued:  # a whole round is no reason to wait for more
+            self._pace.work(at_once=queued >= MAX_ROUND_RECORDS)
 
     def _keep(self, part: _Taken) -> None:
         """The transaction has committed: where the input stands now, and whether it stands still."""

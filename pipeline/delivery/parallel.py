@@ -224,7 +224,8 @@ class ParallelRunner(Runner):
 
     def _launch(self, flight: Flight, handle: Callable[[Flight], Awaitable[Handled]]) -> None:
         """Let a task handle the flight; one that does so already is cancelled and, if it goes on, not listened to."""
-        former, flight.task = flight.task, asyncio.create_task(self._run(flight, handle))
+        flight.launches += 1
+        former, flight.task = flight.task, asyncio.create_task(self._run(flight, handle, flight.launches))
         # Not in the task: one that is cancelled before its first step never enters its own `finally`.
         flight.task.add_done_callback(partial(self._ended, flight))
         if former is not None:
@@ -254,12 +255,12 @@ class ParallelRunner(Runner):
 
     # ---- one record
 
-    async def _run(self, flight: Flight, handle: Callable[[Flight], Awaitable[Handled]]) -> None:
+    async def _run(self, flight: Flight, handle: Callable[[Flight], Awaitable[Handled]], launch: int) -> None:
         partition = flight.partition
         try:
             result, dead = await handle(flight)
             # Else handed back, and its next owner does it again; or begun anew, and the newer task answers.
-            if self._partitions_by_tp.get(partition.tp) is partition and flight.task is asyncio.current_task():
+            if self._partitions_by_tp.get(partition.tp) is partition and flight.launches == launch:
                 self._finish(partition, flight.record, result, dead)
         except asyncio.CancelledError:
             raise

@@ -127,6 +127,14 @@ def test_a_shutdown_is_clean(stage_factory, reader, broker):
     assert 11 == len(out.read_to_end())
 
 
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_a_worker_starts_with_every_log_level_of_the_configuration(stage_factory, level):
+    """Faust has other words for them."""
+    stage = stage_factory("parallel", partitions=1)
+    stage.worker("a", worker__log_level=level).start()
+    assert [0] == stage.assigned_to("a")
+
+
 def test_a_watchdog_ends_a_shutdown_that_hangs(stage_factory):
     """A member that neither works nor leaves would let its whole group wait."""
     stage = stage_factory("parallel", hang_stop=True)

@@ -15,7 +15,7 @@ from pipeline.cli import cli
 from pipeline.config import client_options
 from pipeline.ops.submission import Submission
 from pipeline.ops.transactions import OFFSETS_TOPIC
-from pipeline.topics import DOCUMENTS, FRONTIER_STATE, INPUTS, STAGES, TASKS, TASKS_URGENT
+from pipeline.topics import DOCUMENTS, FRONTIER_STATE, INPUTS, PAGES, STAGES, TASKS, TASKS_URGENT
 from tests.pipeline_world import PipelineWorld
 
 FIRST, SECOND = "first", "second"

@@ -13,6 +13,7 @@ from faust.types import TP
 from prometheus_client import CollectorRegistry
 
 from pipeline.config import Delivery
+from pipeline.delivery import ordered
 from pipeline.delivery import runner as module
 from pipeline.delivery.api import Output
 from pipeline.delivery.assignment import Assignment, Batch, Start
@@ -318,6 +319,19 @@ async def test_a_partition_stops_at_the_record_that_trips_its_breaker(world):
     await world.submit(SECOND, 0, 1, b"v")
     await world.commit()
     assert {SECOND} == {tp.topic for tp in world.producer.works[1].positions}
+
+
+async def test_a_backlog_does_not_wait_for_the_interval(world, monkeypatch):
+    """More than a round can take is at hand: the next one follows at once."""
+    monkeypatch.setattr(ordered, "MAX_ROUND_RECORDS", 4)
+    await world.assign()
+    world.runner._pace.committed()
+    await world.submit(FIRST, 0, 0, *[b"v"] * 10)
+    for done in (4, 8):
+        await world.commit()
+        assert done == position(world.producer.works[-1], FIRST, 0)
+        assert (done == 4) == world.runner._pace._now.is_set()
+        world.runner._pace._now.clear()
 
 
 async def test_an_undone_round_trips_no_breaker(world):
