@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -197,7 +197,8 @@ class DeadLetterOffice:
             outcome.done += 1
             taken.add(letter.id)
             marker = Marker(letter.id, state, self._by, at)
-            chunk.add(letter, [*chosen, Output(letter.topic, None, None, letter.partition, marker.headers)])
+            done = replace(letter, state=state, done_by=self._by, done_at=at) if self._producer else letter
+            chunk.add(done, [*chosen, Output(letter.topic, None, None, letter.partition, marker.headers)])
             if chunk.is_full:
                 self._send(chunk, tell)
                 chunk = _Chunk()

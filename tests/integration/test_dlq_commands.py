@@ -185,7 +185,9 @@ def test_the_commands_from_the_alert_to_an_empty_queue(cluster, tmp_path):
     assert 3 == len((tmp_path / "letters.jsonl").read_text(encoding="utf-8").splitlines())
 
     assert "2 would be replayed, 1 refused (undecodable 1)" in run("replay")
-    assert "2 replayed, 1 refused (undecodable 1)" in run("replay", "--yes")
+    said = run("replay", "--yes")
+    assert f"replayed: {task['id']}  replayed  invalid_task" in said
+    assert "2 replayed, 1 refused (undecodable 1)" in said
     for topic, value, key in ((topics.TASKS, TASK, b"a.test"), (topics.LINKS, LINKS, None)):
         came_back = Reader(cluster, topic.name)
         (row,) = came_back.read_to_end()
