@@ -20,7 +20,7 @@ from tests.chaos.torn import tear
 LOOK_S = 0.1
 END_S = 30.0
 BETWEEN_ROLLS_S = 3.0
-POINT_LIMIT_S = 15.0
+POINT_LIMIT_S = 30.0
 SIZES = (1, 3, 2)
 
 

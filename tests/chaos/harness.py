@@ -146,6 +146,7 @@ class ChaosRun:
             session_s=SESSION_S,
             weights=settings.weights,
             gap_s=settings.gap_s,
+            without_state=[number for number, name in enumerate(settings.stages) if not STAGES[name][1]],
         )
         log.info("chaos with seed %d: %d faults in %.0f s", settings.seed, len(faults), settings.duration_s)
         began_s = time.monotonic()

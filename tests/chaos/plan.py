@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -60,6 +60,9 @@ TRIGGERS: Mapping[str, Kind] = {
     "revoke": Kind.TERMINATE, "drained": Kind.TERMINATE, "revoked": Kind.TERMINATE, "offsets_read": Kind.KILL,
     "restore_start": Kind.KILL, "restore_end": Kind.KILL, "restore_read": Kind.WIPE, "restore_written": Kind.WIPE,
 }  # fmt: skip
+STATE_POINTS = frozenset(
+    {"before_apply", "after_apply", "restore_start", "restore_read", "restore_written", "restore_end"}
+)
 PASSES: Mapping[str, int] = {"before_produce": 300, "after_produce": 300}
 """At the latest at this pass; points that are not here: at the 20th, or at the first where a trigger is needed."""
 ORDINARY_PASSES = 20
@@ -109,6 +112,7 @@ def plan(
     session_s: float,
     weights: Mapping[Kind, int] = WEIGHTS,
     gap_s: tuple[float, float] = GAP_S,
+    without_state: Collection[int] = (),
 ) -> list[Fault]:
     """Draw the faults of a run. The first ones are one of each kind, in an order that the seed gives.
 
@@ -120,6 +124,7 @@ def plan(
         session_s: after which a silent worker loses its partitions.
         weights: how often each kind is drawn, against the others; one that is not there never happens.
         gap_s: shortest and longest time between two faults.
+        without_state: stages that pass no point of `STATE_POINTS`.
     """
     chance = random.Random(seed)
     first = [kind for kind in Kind if weights.get(kind)]
@@ -130,14 +135,15 @@ def plan(
         kind = first.pop() if first else chance.choices(list(weights), list(weights.values()))[0]
         stage = -1 if kind in OF_BROKER else chance.randrange(stages)
         worker = -1 if kind in OF_STAGE | OF_BROKER else chance.randrange(workers)
-        detail = _detail(kind, chance)
+        detail = _detail(kind, chance, stage not in without_state)
         faults.append(Fault(at_s, kind, stage, worker, _lasts_s(kind, detail, session_s, chance), detail))
     return faults
 
 
-def _detail(kind: Kind, chance: random.Random) -> AtPoint | Cut | float | None:
+def _detail(kind: Kind, chance: random.Random, has_state: bool) -> AtPoint | Cut | float | None:
     if kind is Kind.POINT:
-        point = chance.choice([point for point, actions in POINTS.items() if actions])
+        points = [point for point, actions in POINTS.items() if actions and (has_state or point not in STATE_POINTS)]
+        point = chance.choice(points)
         trigger = TRIGGERS.get(point)
         passes = 1 if trigger else chance.randint(1, PASSES.get(point, ORDINARY_PASSES))
         action = chance.choice(POINTS[point])

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.plan import OF_BROKER, OF_STAGE, WEIGHTS, AtPoint, Cut, Kind, plan
+from tests.chaos.plan import OF_BROKER, OF_STAGE, STATE_POINTS, WEIGHTS, AtPoint, Cut, Kind, plan
 from tests.chaos.points import POINTS, Action
 from tests.chaos.proxy import Mode
 from tests.chaos.schedule import Schedule
@@ -43,6 +43,12 @@ def test_all_points_and_all_their_actions_are_drawn():
     assert all(isinstance(detail, AtPoint) for detail in details)
     expected = {(point, action) for point, actions in POINTS.items() for action in actions}
     assert expected == {(detail.armed.point, detail.armed.action) for detail in details}
+
+
+def test_a_stage_without_state_is_not_sent_where_it_never_comes():
+    """A fault that can't happen takes the place of one that can."""
+    drawn = {f.detail.armed.point for f in faults(without_state=(0,)) if f.kind is Kind.POINT and f.stage == 0}
+    assert {point for point, actions in POINTS.items() if actions} - STATE_POINTS == drawn
 
 
 def test_what_a_fault_is_meant_for_exists():
