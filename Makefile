@@ -8,7 +8,7 @@ ARGS ?=
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-latency bench-clients bench-delivery bench-failover chaos faults up clean lock
+.PHONY: help demo test check bench bench-latency bench-clients bench-delivery bench-failover chaos faults safeguards up clean lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -50,6 +50,9 @@ chaos: $(READY)  ## the long tests: workers, broker, network, disks and clocks b
 faults: $(READY)  ## each fault of the table on a real broker, measured; writes docs/operations/faults.md anew
 	HEADRACE_FAULTS=docs/operations/faults.json $(BIN)/pytest tests/integration/test_faults.py $(ARGS)
 	$(BIN)/python -m tests.fault_table
+
+safeguards: $(READY)  ## each safeguard of the delivery core taken away in a copy: does a test notice?
+	$(BIN)/python -m tests.safeguards $(ARGS)
 
 up: $(READY)  ## broker and registry with all topics, until Ctrl-C
 	$(BIN)/headrace up $(ARGS)

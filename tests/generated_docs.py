@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 from pipeline.config import Section, Settings
 from pipeline.ops.findings import KINDS
 from pipeline.topics import DAY_MS, MIB, TABLE, Topic
+from tests import safeguards
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -75,6 +76,7 @@ def findings() -> str:
 GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("configuration.md", "configuration"): configuration,
     ("topics.md", "topics"): topics,
+    ("architecture/delivery.md", "safeguards"): safeguards.table,
     ("operations/monitoring.md", "findings"): findings,
 }
 """Page and name of each part -> what makes it. The part stands between `<!-- made: NAME -->` and `<!-- end -->`."""
