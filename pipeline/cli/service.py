@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 
 import click
@@ -29,8 +30,12 @@ def service() -> Iterator[None]:
     try:
         yield
     except HeadraceError as exc:
-        click.echo(f"headrace: {exc}", err=True)
-        raise SystemExit(int(_status(exc))) from exc
+        status = int(_status(exc))
+        try:
+            click.echo(f"headrace: {exc}", err=True)
+        except OSError:
+            os._exit(status)  # the log's disk is full, too; an orderly end would try to write and change the status
+        raise SystemExit(status) from exc
 
 
 def _status(error: HeadraceError) -> ExitCode:
