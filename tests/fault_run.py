@@ -256,11 +256,12 @@ class FaultRun:
 
     def until_as_before(self) -> None:
         """Wait until all workers are there, share the partitions evenly and publish."""
-        share = self.stage.partitions // len(self.stage.workers)
-        self.until(
-            lambda: all(len(self.stage.assigned_to(worker.name)) == share for worker in self.stage.workers),
-            "even shares",
-        )
+
+        def shared_out() -> bool:
+            shares = [len(self.stage.assigned_to(worker.name)) for worker in self.stage.workers]
+            return sum(shares) == self.stage.partitions and max(shares) - min(shares) <= 1
+
+        self.until(shared_out, "even shares")
         self.until_recovered()
 
     def until(self, condition: Callable[[], object], what: str) -> None:

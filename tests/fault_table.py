@@ -137,17 +137,18 @@ def read_figures() -> dict[str, dict[str, Observed]]:
 HEAD = f"""\
 # Table of faults
 
-What a reader downstream (`isolation.level=read_committed`) and the stage itself notice of each fault. Nothing here is
+What a reader downstream (`isolation.level=read_committed`) and the stage itself notice of each fault. No figure here is
 written by hand: each row is a test of `tests/integration/test_faults.py`, which feeds a stage with two workers, breaks
 it, reads its output all the while and counts afterwards. `make faults` runs them all and writes this page; a row whose
-promise is broken fails its test.
+promise is broken fails its test. A worker that ends by itself is started again at once, as supervisors do; the statuses are
+explained under [failures](failures.md#exit-statuses).
 
 Sessions and transactions last {SESSION_S} s here, 10 s by default (`delivery.session_timeout_s`,
-`delivery.transaction_timeout_s`); the broker looks for overdue transactions every 10 s. Each partition gets 25 records a
-second and a commit is due every 0.1 s, so about 0.2 s between two outputs is no pause. Measured with broker, workers and
-reader on two cores.
+`delivery.transaction_timeout_s`), and pauses that end with them are that much shorter; the broker looks for overdue
+transactions every 10 s. Each partition gets 25 records a second and a commit is due every 0.1 s, so 0.3 s between two
+outputs are no pause. Broker, workers and reader share two cores.
 
-| fault | runner | is unconfirmed work done again? | is committed work rolled back? | is anything read twice? | is anything lost? | what its worker does | pause of its worker's partitions | pause of the others |
+| fault | runner | is unconfirmed work done again? | is committed work rolled back? | is anything read twice? | is anything lost? | does its worker end? | pause of its worker's partitions | pause of the others |
 |---|---|---|---|---|---|---|---:|---:|
 """  # noqa: E501  # one row of a table
 
@@ -162,7 +163,8 @@ def render(figures: Mapping[str, Mapping[str, Observed]]) -> str:
 FOOT = (
     "Work that is done again is what was in hand and not committed. In the parallel runner that is what was in flight:",
     "the offset map keeps what had overtaken it. In the ordered runner it is a round. A request to a site is work in",
-    "hand, so a page may be asked for twice; it is never published twice.",
+    "hand, so a page may be asked for twice; it is never published twice. A zombie that is continued works on until its",
+    "next heartbeat or commit tells it what it is; a fetch worker asks no site without a fresh heartbeat.",
     "",
 )
 
@@ -183,7 +185,7 @@ def _row(fault: Fault, kind: str, observed: Observed) -> str:
 
 def _ends(exits: Sequence[int]) -> str:
     statuses = ", ".join(str(status) for status in sorted(set(exits)))
-    return f"ends with {statuses}, is started again" if exits else "goes on"
+    return f"yes, with {statuses}" if exits else "no"
 
 
 def _count(number: int) -> str:
