@@ -52,7 +52,7 @@ faults: $(READY)  ## each fault of the table on a real broker, measured; writes 
 	$(BIN)/python -m tests.fault_table
 
 safeguards: $(READY)  ## each safeguard of the delivery core taken away in a copy: does a test notice?
-	$(BIN)/python -m tests.safeguards $(ARGS)
+	$(BIN)/python -m tests.remove_safeguards $(ARGS)
 
 up: $(READY)  ## broker and registry with all topics, until Ctrl-C
 	$(BIN)/headrace up $(ARGS)

@@ -163,8 +163,8 @@ def render(figures: Mapping[str, Mapping[str, Observed]]) -> str:
 FOOT = (
     "Work that is done again is what was in hand and not committed. In the parallel runner that is what was in flight:",
     "the offset map keeps what had overtaken it. In the ordered runner it is a round. A request to a site is work in",
-    "hand, so a page may be asked for twice; it is never published twice. A zombie that is continued works on until its",
-    "next heartbeat or commit tells it what it is; a fetch worker asks no site without a fresh heartbeat.",
+    "hand, so a page may be asked for twice; it is never published twice. A zombie that is continued works on until",
+    "its next heartbeat or commit tells it what it is; a fetch worker asks no site without a fresh heartbeat.",
     "",
 )
 

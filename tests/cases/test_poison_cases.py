@@ -104,8 +104,15 @@ def remove(admin, topic):
     until(lambda: topic not in admin.list_topics(timeout=REACH_S).topics, f"{topic} gone")
 
 
-@pytest.mark.parametrize("outage", ["missing", "refusing"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "outage"),
+    [
+        ("parallel", "refusing"),
+        ("ordered", "missing"),
+        pytest.param("parallel", "missing", marks=pytest.mark.chaos),
+        pytest.param("ordered", "refusing", marks=pytest.mark.chaos),
+    ],
+)
 def test_kaf_18_nothing_is_committed_past_a_dead_letter_that_can_not_be_written(
     stage_factory, reader, offsets, broker, *, admin, kind, outage
 ):

@@ -6,8 +6,9 @@ import ast
 
 import pytest
 
-from tests.fault_run import Observed, source_of
+from tests.fault_run import Observed
 from tests.fault_table import FAULTS, PAGE, TESTS, read_figures, record, render
+from tests.fault_traffic import source_of
 
 CALM = Observed(100, 0, 0, 0, 0, 0, 0.14, 0.12, [])
 
