@@ -22,9 +22,11 @@ from pipeline.ops.transaction_requests import (
 )
 
 OFFSETS_TOPIC = "__consumer_offsets"
+COORDINATORS_TOPIC = "__transaction_state"
 REAPER_S = 10.0
 """How often a coordinator looks for overdue transactions (its property's default)."""
 CLEARED_S = 10.0
+SECOND_LOOK_S = 1.0
 PAUSE_S = 0.05
 NO_TRANSACTION = -1
 
@@ -122,24 +124,39 @@ class OpenTransaction(NamedTuple):
         return self.owned and known is not None and 0 <= known.started_at < now - known.timeout_s - REAPER_S
 
 
-async def open_transactions(client: ClusterClient, topics: Iterable[str]) -> list[OpenTransaction]:
+async def open_transactions(
+    client: ClusterClient, topics: Iterable[str], second_look_s: float = SECOND_LOOK_S
+) -> list[OpenTransaction]:
     """Return the transactions that are open in the partitions of topics, in order of producer and place.
+
+    Args:
+        client: of the cluster.
+        topics: where to look.
+        second_look_s: after which those that no coordinator counts are looked at again: one of them may have ended
+            between the two questions, and a coordinator that has just come back knows nothing before it reads its log.
 
     Raises:
         BrokerError: a broker does not answer, or a coordinator is on the move: nothing is known then.
         ConfigurationError: the user may not look.
     """
+    if NO_LEADER in client.leaders([COORDINATORS_TOPIC]):
+        raise BrokerError("transactions: a part of their coordinators has no broker")
     led = client.leaders(topics)
     led.pop(NO_LEADER, None)
-    seen = await _open(client, led)
-    known = await _coordinated(client, {found.producer_id for found in seen})
-    seen = [found._replace(coordinated=known.get(found.producer_id)) for found in seen]
+    seen = await _look(client, led)
     if not all(found.owned for found in seen):
-        # It may have ended between the two questions. What is still open now was open when its coordinator was asked.
-        still = {found[:2] for found in await _open(client, led)}
-        seen = [found for found in seen if found.owned or found[:2] in still]
+        await asyncio.sleep(second_look_s)
+        before = {found[:2]: found for found in seen}
+        again = await _look(client, led)
+        seen = [found if found.owned else before[found[:2]] for found in again if found.owned or found[:2] in before]
     # Offsets last: while they are unstable no worker of the group works.
     return sorted(seen, key=lambda found: (found.producer_id, found.holds_offsets, found.place))
+
+
+async def _look(client: ClusterClient, led: dict[int, Places]) -> list[OpenTransaction]:
+    seen = await _open(client, led)
+    known = await _coordinated(client, {found.producer_id for found in seen})
+    return [found._replace(coordinated=known.get(found.producer_id)) for found in seen]
 
 
 async def _open(client: ClusterClient, led: dict[int, Places]) -> list[OpenTransaction]:

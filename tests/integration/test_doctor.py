@@ -149,7 +149,7 @@ class Cluster:
 
         async def look():
             async with ClusterClient(self.settings.broker) as client:
-                return await open_transactions(client, [*ALL, OFFSETS_TOPIC])
+                return await open_transactions(client, [*ALL, OFFSETS_TOPIC], 0.0)
 
         return [found for found in asyncio.run(look()) if name in {"", found.coordinated.transactional_id}]
 

@@ -83,28 +83,37 @@ class Cluster:
 
     Args:
         looks: for each question after producers, the open places.
-        known: what the coordinator says of producer 7000.
+        known: for each look, what the coordinator says of producer 7000; the last one from then on.
+        error: with which coordinators answer.
+        leaderless: topic of which no broker leads a partition.
     """
 
     nodes = (1, 2)
 
-    def __init__(self, looks, known=None, error=0):
+    def __init__(self, looks, known=(None,), error=0, leaderless="crawl.links.v1"):
         self._looks = list(looks)
-        self._known = known
+        self._known = list(known)
         self._error = error
+        self._leaderless = leaderless
 
     def leaders(self, topics):
-        return {1: {topic: [0, 1, 3] for topic in topics}, -1: {"crawl.links.v1": [5]}}
+        led = {topic: [0, 1, 3] for topic in topics if topic != self._leaderless}
+        return {1: led} if len(led) == len(topics) else {1: led, -1: {self._leaderless: [5]}}
 
     async def ask(self, node, request):
         if isinstance(request, DescribeProducersRequest):
             assert 1 == node
             return self._producers(self._looks.pop(0))
-        names = [ID] if self._known and node == 2 else []
         if isinstance(request, ListTransactionsRequest):
-            rows = [(name, 7000, self._known.state, {}) for name in names]
+            told = self._known[0] if node == 2 else None
+            rows = [(ID, 7000, told.state, {})] if told else []
+            if node == 2 and not rows:
+                self._next()
             return ListTransactionsResponseV0(0, self._error, [], rows, {})
-        return DescribeTransactionsResponseV0(0, [self._described(self._known)], {})
+        return DescribeTransactionsResponseV0(0, [self._described(self._next())], {})
+
+    def _next(self):
+        return self._known.pop(0) if len(self._known) > 1 else self._known[0]
 
     @staticmethod
     def _producers(places):
@@ -127,18 +136,32 @@ class Cluster:
 
 def look(cluster):
     """Look for open transactions."""
-    return asyncio.run(open_transactions(cluster, ["any"]))
+    return asyncio.run(open_transactions(cluster, [OUT.topic, "crawl.links.v1"], second_look_s=0.0))
 
 
 def test_an_open_transaction_is_told_with_what_its_coordinator_knows():
     """The name of the producer tells an operator which worker it was; producers without a transaction are none."""
     known = coordinated(OUT)
-    assert [OpenTransaction(OUT, 7000, 0, -1, 990_000.0, known)] == look(Cluster([[OUT]], known))
+    assert [OpenTransaction(OUT, 7000, 0, -1, 990_000.0, known)] == look(Cluster([[OUT]], [known]))
 
 
 def test_a_transaction_that_ended_between_the_questions_is_not_told():
     """Its coordinator had ended it when it was asked: it would look as if nobody knew it."""
     assert [OUT] == [found.place for found in look(Cluster([[DLQ, OUT], [OUT]]))]
+
+
+def test_what_a_coordinator_counts_at_the_second_look_is_its_own():
+    """One that has just come back knows nothing before it has read its log, and then may commit."""
+    known = coordinated(OUT)
+    assert [known] == [found.coordinated for found in look(Cluster([[OUT]] * 2, [None, known]))]
+    moving = look(Cluster([[OUT, DLQ]] * 2, [coordinated(OUT), coordinated(DLQ)]))
+    assert [True, True] == [found.owned for found in moving]
+
+
+def test_while_a_coordinator_has_no_broker_nothing_is_said():
+    """Whatever it counts would look as if nobody knew it."""
+    with pytest.raises(BrokerError, match="coordinators"):
+        look(Cluster([[OUT]] * 2, leaderless="__transaction_state"))
 
 
 def test_offsets_come_last():
