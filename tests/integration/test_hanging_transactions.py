@@ -75,6 +75,7 @@ class World:
         )
         self.stage = Stage("parallel", toy, broker.bootstrap, directory, PARTITIONS)
         self.out = Reader(broker.bootstrap, DOCUMENTS.name)
+        self.written = [Reader(broker.bootstrap, topic, "read_uncommitted") for topic in (DOCUMENTS.name, ROBOTS.name)]
 
     def worker(self, name):
         """Make a worker of the stage."""
@@ -131,7 +132,9 @@ class World:
         """
         self.stage.hold("before_commit", worker.name)
         self.send([value], 1)
-        self.stage.stands_at("before_commit", worker.name)
+        self.stage.stands_at("before_commit", worker.name)  # the offsets are sent, the records are on their way
+        for reader in self.written:
+            reader.until(lambda rows: value in {row.value for row in rows}, f"{value!r}, not committed,")
         self.broker.kill()
         away_s = time.monotonic()
         if kill_worker:
@@ -151,7 +154,8 @@ def world(tmp_path):
     with LocalBroker(tmp_path / "kafka", properties={REAPER_PROPERTY: "1000"}) as broker:
         made = World(broker, tmp_path / "stage")
         yield made
-        made.out.close()
+        for reader in (made.out, *made.written):
+            reader.close()
         made.stage.end()
 
 
