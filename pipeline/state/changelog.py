@@ -55,11 +55,17 @@ class Restored(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """What one read brought: the newest change of each row, the position after it, records read."""
+    """What one read brought.
+
+    Attributes:
+        changes: the newest change of each row.
+        position: after what was read.
+        offsets: of the records, ascending.
+    """
 
     changes: dict[tuple[str, bytes], bytes | None]
     position: int
-    records: int
+    offsets: list[int]
 
 
 class Changelog:
@@ -126,7 +132,10 @@ class Changelog:
         elif store.applied and now - store.written_at > self._delete_retention_s:
             log.warning("state of partition %d is older than the deletions kept in %s: rebuilt", partition, self.topic)
             store.wipe()
-        position, records = max(store.applied, low), 0
+        # The last change that the store holds is read once more: its transaction may have been aborted from outside, as
+        # an operator does with one that hangs, after the worker had been told that it was committed.
+        confirm = store.changed - 1 if store.changed > low else None
+        position, records = max(store.applied, low) if confirm is None else confirm, 0
         if position >= target:
             return records
         progress = _Progress(f"{self.topic}/{partition}", position, target)
@@ -152,9 +161,15 @@ class Changelog:
                 elif time.monotonic() - moved_s > self._standstill_s:
                     self._watermarks(partition)  # an outage is none: it raises what makes the restore go on
                     raise BrokerError(self._stands_still(partition, position, target))
-                position, records = chunk.position, records + chunk.records
+                if confirm is not None and chunk.position > confirm:
+                    if confirm not in chunk.offsets[:1]:
+                        log.warning("state of partition %d holds what %s does not: rebuilt", partition, self.topic)
+                        store.wipe()
+                        return self._restore(store, partition, now, wanted)
+                    confirm, records = None, -1  # not counted: the store has it
+                position, records = chunk.position, records + len(chunk.offsets)
                 if chunk.changes or position >= target:
-                    store.apply(chunk.changes, position, now)
+                    store.apply(chunk.changes, position, now, chunk.offsets[-1] + 1 if chunk.offsets else None)
                 progress.show(position, records)
         finally:
             consumer.close()
@@ -162,7 +177,7 @@ class Changelog:
 
     def _read(self, consumer: Consumer, position: int) -> _Chunk:
         changes: dict[tuple[str, bytes], bytes | None] = {}
-        records = 0
+        offsets: list[int] = []
         for message in consumer.consume(CHUNK_RECORDS, CONSUME_S):
             error, offset = message.error(), message.offset() or 0
             if error is None:
@@ -170,12 +185,12 @@ class Changelog:
                 row = None if value is None else self.rows.unwrap(value)
                 changes[from_changelog(message.key() or b"")] = row
                 position = offset + 1
-                records += 1
+                offsets.append(offset)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the public name of the constant
                 position = max(position, offset)
             else:
                 raise KafkaException(error)
-        return _Chunk(changes, position, records)
+        return _Chunk(changes, position, offsets)
 
     def _stands_still(self, partition: int, position: int, target: int) -> str:
         return (

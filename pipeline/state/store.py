@@ -13,10 +13,12 @@ from pipeline.errors import ConfigurationError
 
 META = "default"
 APPLIED = b"applied"
+CHANGED = b"changed"
 WRITE_BUFFER_BYTES = 16 << 20
 BLOCK_CACHE_BYTES = 16 << 20
 BLOOM_BITS_PER_KEY = 10
 _POSITION = struct.Struct(">qd")
+_OFFSET = struct.Struct(">q")
 
 
 def _options() -> Options:
@@ -59,7 +61,10 @@ class PartitionStore:
         self._handles = {t: self._db.get_column_family_handle(t) for t in self._tables}
         raw = self._db.get(APPLIED)
         self.applied, self.written_at = _POSITION.unpack(raw) if raw else (0, 0.0)
-        """Changelog position after the last change held, and when it was written (seconds since the epoch)."""
+        """Changelog position it stands for, and when it was written (seconds since the epoch)."""
+        raw = self._db.get(CHANGED)
+        self.changed: int = _OFFSET.unpack(raw)[0] if raw else 0
+        """Changelog position after the last change held, at most `applied`; 0 where that was not noted."""
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """Return a row or None."""
@@ -75,13 +80,16 @@ class PartitionStore:
         """Return rows from `start` on, in key order."""
         yield from self._families[table].items(from_key=start)  # raw mode: keys are bytes
 
-    def apply(self, changes: Mapping[tuple[str, bytes], bytes | None], applied: int, now: float) -> None:
+    def apply(
+        self, changes: Mapping[tuple[str, bytes], bytes | None], applied: int, now: float, changed: int | None = None
+    ) -> None:
         """Write changes and their changelog position as one atomic batch.
 
         Args:
             changes: (table, key) → value; None deletes.
-            applied: changelog position after the last of them.
+            applied: changelog position that the store then stands for.
             now: seconds since the epoch.
+            changed: changelog position after the last of the changes; None where that is `applied`.
         """
         batch = WriteBatch(raw_mode=True)
         for (table, key), value in changes.items():
@@ -89,9 +97,14 @@ class PartitionStore:
                 batch.delete(key, self._handles[table])
             else:
                 batch.put(key, value, self._handles[table])
+        if changes:
+            changed = applied if changed is None else changed
+            batch.put(CHANGED, _OFFSET.pack(changed))
+        else:
+            changed = self.changed
         batch.put(APPLIED, _POSITION.pack(applied, now))
         self._db.write(batch)
-        self.applied, self.written_at = applied, now
+        self.applied, self.written_at, self.changed = applied, now, changed
 
     def wipe(self) -> None:
         """Forget everything; the changelog has it."""

@@ -117,6 +117,29 @@ def test_a_store_ahead_of_its_changelog_is_rebuilt(broker, log, store):
     assert {b"a": b"1"} == rows_of(store)
 
 
+def test_a_store_with_a_change_that_was_aborted_behind_its_back_is_rebuilt(broker, log, store):
+    """A hanging transaction that the worker took for committed is aborted by hand: its keys must not count as seen."""
+    change(broker, log, {b"a": b"1"})
+    change(broker, log, {b"a": b"2", b"b": b"2"}, "abort_transaction")
+    store.apply({("s", b"a"): b"1"}, 1, NOW_S)
+    store.apply({("s", b"a"): b"2", ("s", b"b"): b"2"}, 4, NOW_S)  # what it was told
+    assert 1 == log.restore(store, 0, NOW_S, always).records
+    assert {b"a": b"1"} == rows_of(store)
+
+
+def test_a_store_whose_last_change_is_there_is_kept(broker, log, store):
+    """It stands behind a marker, or before one: in both cases it goes on from there."""
+    change(broker, log, {b"a": b"1"})
+    store.apply({("s", b"a"): b"1", ("s", b"kept"): b"only here"}, 1, NOW_S)
+    assert 0 == log.restore(store, 0, NOW_S, always).records
+    change(broker, log, {b"c": b"aborted"}, "abort_transaction")
+    assert 0 == log.restore(store, 0, NOW_S, always).records
+    assert (5 - 1, 1) == (store.applied, store.changed)
+    change(broker, log, {b"b": b"2"})
+    assert 1 == log.restore(store, 0, NOW_S, always).records
+    assert {b"a": b"1", b"b": b"2", b"kept": b"only here"} == rows_of(store)
+
+
 def test_a_store_older_than_the_deletions_kept_is_rebuilt(broker, log, store):
     """A deletion that was compacted away would leave its row for ever."""
     change(broker, log, {b"a": b"1"})
