@@ -40,6 +40,9 @@ BATCHES_BUFFERED = 4
 MAX_FETCH_BYTES = 1 << 20
 HEARTBEAT_MARGIN_S = 2.0
 LOCK_PAUSE_S = 0.2
+MAX_POLL_INTERVAL_S = 2_000_000.0
+"""Never: a worker whose partitions are all held polls nothing, and aiokafka would take it for dead. Standstills are the
+watchdog's to notice."""
 
 
 class Layout(NamedTuple):
@@ -269,6 +272,7 @@ class Worker:
             broker_max_poll_records=max_poll_records,
             broker_session_timeout=delivery.session_timeout_s,
             broker_heartbeat_interval=delivery.heartbeat_s,
+            broker_max_poll_interval=MAX_POLL_INTERVAL_S,
             stream_buffer_maxsize=BATCHES_BUFFERED,  # batches, not records
             topic_allow_declare=False,
             topic_disable_leader=True,
