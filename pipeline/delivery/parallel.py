@@ -135,7 +135,7 @@ class ParallelRunner(Runner):
         for lane in self._lanes.values():
             lane.partitions.clear()
         for flight in self._flights:  # whatever they would still ask a site is their new owner's to ask
-            if flight.task is not None:
+            if flight.task is not None and not flight.task.cancelling():  # a drain has told them already
                 flight.task.cancel()
         self._stores.clear()
         self._partitions_by_tp.clear()
