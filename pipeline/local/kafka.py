@@ -57,7 +57,11 @@ PROPERTIES = {
     # A group starts with its first member, and tests may use short sessions.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    # A killed broker may register again only when its former session has run out: 9 s by default.
+    # There is nobody to hand the partitions to. In an orderly stop the broker would sign off first and still take
+    # commits for a moment: it says that they are committed and writes no markers: they hang (5 of 55 stops under load
+    # with the default, 0 of 30 with this).
+    "controlled.shutdown.enable": "false",
+    # A broker that has not signed off may register again only when its former session has run out: 9 s by default.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
