@@ -148,24 +148,20 @@ def _row(row: Pending) -> dict[str, Any]:
 
 def _line(pending_row: Pending) -> str:
     row = _row(pending_row)
-    words = [f"{row['topic']}/{row['partition']}:"]
-    words.append("nothing committed," if row["committed"] is None else f"committed {row['committed']},")
-    words.append(f"end {row['end']}, lag {row['lag']}")
+    committed = "nothing committed" if row["committed"] is None else f"committed {row['committed']}"
+    line = f"{row['topic']}/{row['partition']}: {committed}, end {row['end']}, lag {row['lag']}"
     if row["oldest_age_s"] is not None:
-        words.append(f"(oldest {row['oldest_age_s']:.0f} s)")
+        line += f" (oldest {row['oldest_age_s']:.0f} s)"
     if not row["readable"]:
-        words.append(", unreadable offset map")
+        line += ", unreadable offset map"
     if row["unfinished"]:
         listed = ", ".join(map(str, row["unfinished"][:SHOWN])) + (" …" if len(row["unfinished"]) > SHOWN else "")
-        words.append(
+        line += (
             f", finished ahead {row['finished_ahead']}, {len(row['unfinished'])} unfinished [{listed}], "
             f"map {row['map_characters']} characters"
         )
     if row["owner"]:
-        words.append(f"; {row['owner']} has {row['queued']} queued")
-        words += [
-            f", {one['offset']} in hand for {one['age_s']:.0f} s (try {one['attempts']})" for one in row["in_hand"]
-        ]
-    if row["paused"]:
-        words.append(f"; stands still: {row['paused']}")
-    return " ".join(words).replace(" ,", ",").replace(" ;", ";")
+        line += f"; {row['owner']} has {row['queued']} queued"
+        for one in row["in_hand"]:
+            line += f", {one['offset']} in hand for {one['age_s']:.0f} s (try {one['attempts']})"
+    return f"{line}; stands still: {row['paused']}" if row["paused"] else line

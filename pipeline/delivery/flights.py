@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from faust.types import TP
 
@@ -65,7 +65,7 @@ class Flight:
     began_s: float
     releases: int = 0
     launches: int = 0
-    task: asyncio.Task[None] | None = field(default=None)
+    task: asyncio.Task[None] | None = None
 
     @property
     def attempts(self) -> int:

@@ -17,7 +17,7 @@ from pipeline.delivery.assignment import Assignment, Batch, Start
 from pipeline.delivery.dead_letters import Breaker
 from pipeline.delivery.journal import MAX_CRASHES, InFlightJournal
 from pipeline.delivery.offsets import OffsetMap
-from pipeline.delivery.pending import PendingPartition, PendingRecord
+from pipeline.delivery.pending import RESTORING, STOPPED, PendingPartition, PendingRecord
 from pipeline.delivery.runner import Runner, log
 from pipeline.delivery.transactions import Verdict, Work
 from pipeline.errors import BugError, InputError
@@ -209,10 +209,8 @@ class OrderedRunner(Runner):
         """Let a partition go on that its breaker has stopped; False where none has."""
         slot = self._slots.get(tp.partition)
         entry = slot.inputs.get(tp.topic) if slot is not None else None
-        if entry is None or not entry.breaker.open:
+        if entry is None or not self._reset(entry.breaker):
             return False
-        entry.breaker.reset()
-        self.metrics.breaker_open.dec()
         self._pace.work()
         return True
 
@@ -228,9 +226,9 @@ class OrderedRunner(Runner):
                     records = (PendingRecord(in_hand[1], now_s - in_hand[2], 1 + crashes),)
                 why = ""
                 if slot.logic is None:
-                    why = "the state is being restored"
+                    why = RESTORING
                 elif entry.breaker.open:
-                    why = "breaker: too much of it went to the dead letters"
+                    why = STOPPED
                 rows.append(PendingPartition(topic, number, entry.expected, len(entry.queue), why, records))
         return rows
 

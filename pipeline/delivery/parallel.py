@@ -17,7 +17,7 @@ from pipeline.delivery.dead_letters import Breaker
 from pipeline.delivery.flights import Flight, Lane, Partition, Quarantine
 from pipeline.delivery.journal import MAX_CRASHES, InFlightJournal
 from pipeline.delivery.offsets import OffsetMap
-from pipeline.delivery.pending import SHOWN_RECORDS, PendingPartition, PendingRecord
+from pipeline.delivery.pending import RESTORING, SHOWN_RECORDS, STOPPED, PendingPartition, PendingRecord
 from pipeline.delivery.runner import Runner, log
 from pipeline.delivery.transactions import Verdict, Work, record_bytes
 from pipeline.errors import InputError
@@ -196,13 +196,12 @@ class ParallelRunner(Runner):
                 tracker.skip_to(head)
                 self._touch(partition)
                 continue
+            crashes = self._journal.crashes(partition.tp, head.offset)
             if (
                 tracker.in_flight >= partition.lane.share
                 or not tracker.may_start(head.offset)
                 or self._uncommitted_bytes > UNCOMMITTED_LIMIT * self.settings.commit_bytes
-                or not self._quarantine.admits(
-                    partition, self._journal.crashes(partition.tp, head.offset), len(self._flights)
-                )
+                or not self._quarantine.admits(partition, crashes, len(self._flights))
             ):
                 return
             queue.popleft()
@@ -210,13 +209,12 @@ class ParallelRunner(Runner):
             if partition.queued < self.settings.queue_records // 2:
                 self.app.consumer.held.discard(partition.tp)
             if tracker.start(head.offset):
-                self._start(partition, head)
+                self._start(partition, head, crashes)
             else:
                 self.metrics.skipped.inc()
                 self._touch(partition)
 
-    def _start(self, partition: Partition, record: SourceRecord) -> None:
-        crashes = self._journal.crashes(partition.tp, record.offset)
+    def _start(self, partition: Partition, record: SourceRecord, crashes: int) -> None:
         flight = Flight(partition, record, self._journal.begin(partition.tp, record.offset), crashes, time.monotonic())
         self._flights.add(flight)
         self._quarantine.began(flight)
@@ -341,36 +339,33 @@ class ParallelRunner(Runner):
     def resume(self, tp: TP) -> bool:
         """Let a partition go on that its breaker has stopped; False where none has."""
         partition = self._partitions_by_tp.get(tp)
-        if partition is None or not partition.breaker.open:
+        if partition is None or not self._reset(partition.breaker):
             return False
-        partition.breaker.reset()
-        self.metrics.breaker_open.dec()
         self._fill(partition)
         return True
 
     def pending(self) -> list[PendingPartition]:
         """What is at hand of each partition."""
         now_s = time.monotonic()
-        rows = []
-        for tp, partition in sorted(self._partitions_by_tp.items()):
-            flights = sorted(
-                (flight for flight in self._flights if flight.partition is partition), key=lambda f: f.record.offset
+        records: dict[Partition, list[PendingRecord]] = {}
+        for flight in sorted(self._flights, key=lambda flight: flight.record.offset):
+            record = PendingRecord(flight.record.offset, now_s - flight.began_s, flight.attempts)
+            records.setdefault(flight.partition, []).append(record)
+        return [
+            PendingPartition(
+                tp.topic, tp.partition, partition.expected, partition.queued, self._paused(partition),
+                tuple(records.get(partition, ())[:SHOWN_RECORDS]),
             )
-            records = tuple(
-                PendingRecord(flight.record.offset, now_s - flight.began_s, flight.attempts)
-                for flight in flights[:SHOWN_RECORDS]
-            )
-            why = self._paused(partition)
-            rows.append(PendingPartition(tp.topic, tp.partition, partition.expected, partition.queued, why, records))
-        return rows
+            for tp, partition in sorted(self._partitions_by_tp.items())
+        ]  # fmt: skip
 
     def _paused(self, partition: Partition) -> str:
         """Why nothing more of a partition is begun; empty where it goes on or has nothing."""
         head = next((entry for entry in partition.queue if not isinstance(entry, int)), None)
         if not self._begun:
-            why = "the state is being restored"
+            why = RESTORING
         elif partition.breaker.open:
-            why = "breaker: too much of it went to the dead letters"
+            why = STOPPED
         elif self._quarantine.active:
             why = "quarantine: a record that was in flight in several crashes runs alone"
         elif head is None:

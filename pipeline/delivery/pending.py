@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SHOWN_RECORDS = 20
+RESTORING = "the state is being restored"
+STOPPED = "breaker: too much of it went to the dead letters"
 
 
 class PendingRecord(NamedTuple):

@@ -20,7 +20,7 @@ from mode import Service
 from pipeline.config import Delivery
 from pipeline.delivery.api import Output, SourceRecord
 from pipeline.delivery.assignment import Assignment, Batch, Start
-from pipeline.delivery.dead_letters import cut, dead_letter, reason_of
+from pipeline.delivery.dead_letters import Breaker, cut, dead_letter, reason_of
 from pipeline.delivery.exits import ExitCode, exit_after
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.pace import Pace
@@ -359,6 +359,14 @@ class Runner(Service, abc.ABC):
     def _say_open(self, topic: str, partition: int) -> None:
         self.metrics.breaker_open.inc()
         log.critical("%s/%d stands still: too much of it goes to the dead letters", topic, partition)
+
+    def _reset(self, breaker: Breaker) -> bool:
+        """Let a partition go on by order; False where its breaker has not stopped it."""
+        if not breaker.open:
+            return False
+        breaker.reset()
+        self.metrics.breaker_open.dec()
+        return True
 
     def _dead_letter(self, record: SourceRecord, error: BaseException, attempts: int = 1) -> Output:
         reason = reason_of(error)

@@ -41,12 +41,6 @@ class EndOffsets:
             for tp in partitions
         }
 
-    def close(self) -> None:
-        """End the client."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
-
 
 class IntakeWatch:
     """Since when each partition has had something to read that has not arrived.

@@ -116,10 +116,10 @@ class ControlListener:
             "id": question["id"], "worker": self._name, "answered_at_ms": now_ms, "done": done,
             "complaint": complaint, "partitions": [_row(partition, now_ms) for partition in partitions],
         }  # fmt: skip
-        producer = Producer({**self._options, "enable.idempotence": True})
-        producer.produce(self._answers, self._encode(answer), partition=0)
-        if producer.flush(CALL_TIMEOUT_S):
-            log.warning("control: an answer could not be written")
+        try:
+            _write(self._options, self._answers, self._encode(answer))
+        except BrokerError as exc:
+            log.warning("control: %s", exc)
 
     async def _pending(self) -> tuple[bool, list[PendingPartition]]:
         return False, self._runner.pending()
@@ -189,7 +189,7 @@ class ControlClient:
             except KafkaException as exc:
                 raise BrokerError(f"{self._answers}: {exc.args[0]}") from exc
             consumer.assign([TopicPartition(self._answers, 0, end)])
-            self._write(question)
+            _write(self._options, self._control, self._encode(question))
             deadline = time.monotonic() + wait_s
             while (left_s := deadline - time.monotonic()) > 0:
                 message = consumer.poll(min(left_s, POLL_S))
@@ -200,18 +200,24 @@ class ControlClient:
         finally:
             consumer.close()
 
-    def _write(self, question: Mapping[str, Any]) -> None:
-        refused: list[KafkaError] = []
 
-        def report(error: KafkaError | None, message: Message) -> None:
-            del message
-            if error is not None:
-                refused.append(error)
+def _write(options: Mapping[str, str], topic: str, value: bytes) -> None:
+    """Write one record to partition 0.
 
-        producer = Producer({**self._options, "enable.idempotence": True})
-        producer.produce(self._control, self._encode(question), partition=0, on_delivery=report)
-        if producer.flush(CALL_TIMEOUT_S) or refused:
-            raise BrokerError(f"{self._control} could not be written: {refused or 'no answer'}")
+    Raises:
+        BrokerError: it is not there.
+    """
+    refused: list[KafkaError] = []
+
+    def report(error: KafkaError | None, message: Message) -> None:
+        del message
+        if error is not None:
+            refused.append(error)
+
+    producer = Producer({**options, "enable.idempotence": True})
+    producer.produce(topic, value, partition=0, on_delivery=report)
+    if producer.flush(CALL_TIMEOUT_S) or refused:
+        raise BrokerError(f"{topic} could not be written: {refused or 'no answer'}")
 
 
 def place_of(text: str, topics: Mapping[str, Topic], *, with_offset: bool) -> tuple[str, int, int]:

@@ -63,11 +63,7 @@ def oldest_unfinished_ms(options: Mapping[str, str], lags: Sequence[PartitionLag
     Returns:
         (topic, partition) → ms since the epoch; a partition whose record did not come in five seconds is absent.
     """
-    wanted = {
-        (lag.topic, lag.partition): max(lag.start, lag.start if lag.committed is None else lag.committed)
-        for lag in lags
-        if lag.lag
-    }
+    wanted = {(lag.topic, lag.partition): max(lag.start, lag.committed or 0) for lag in lags if lag.lag}
     if not wanted:
         return {}
     found: dict[tuple[str, int], int] = {}
