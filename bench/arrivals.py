@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import threading
 import time
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+
+from bench.background import Background
 
 POLL_S = 0.1
 
@@ -26,7 +26,7 @@ class Arrival(NamedTuple):
     written_s: float
 
 
-class Arrivals:
+class Arrivals(Background):
     """Reads a topic from its end, in a thread of its own. Used as a context manager.
 
     Args:
@@ -36,6 +36,7 @@ class Arrivals:
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__("arrivals")
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -47,18 +48,8 @@ class Arrivals:
         )
         self._consumer.assign([TopicPartition(topic, number, OFFSET_END) for number in range(partitions)])
         self._seen: list[list[Arrival]] = [[] for _ in range(partitions)]
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="arrivals")
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
+    def _close(self) -> None:
         self._consumer.close()
 
     def _run(self) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import zstandard
 from confluent_kafka import Producer
 
+from bench.background import Background
 from pipeline.contracts.codec import Codecs
 from pipeline.topics import DOCUMENTS, FETCHES, LANE_NORMAL, PAGES, PARSED, SEGMENTS, TASKS, Topic
 from pipeline.web.partition import partition_for
@@ -126,7 +125,7 @@ def _document(domain: str, url: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Feed:
+class Feed(Background):
     """Writes so many inputs a second to each partition, from a thread of its own. Used as a context manager.
 
     Args:
@@ -138,6 +137,7 @@ class Feed:
     """
 
     def __init__(self, bootstrap: str, recipe: Recipe, codecs: Codecs, partitions: int, rate_per_s: float) -> None:
+        super().__init__("feed")
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, "log_level": 3}
         )
@@ -145,18 +145,8 @@ class Feed:
         self._encode = codecs.encoder(recipe.source.subject)
         self._partitions = partitions
         self._pause_s = 1 / rate_per_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="feed")
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
+    def _close(self) -> None:
         self._producer.flush(FLUSH_S)
 
     def _run(self) -> None:

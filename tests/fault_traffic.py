@@ -7,9 +7,10 @@ import threading
 import time
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from pipeline.web.partition import partition_for
+from tests.chaos.feeder import Writer
 
 RATE_PER_S = 25.0
 """Records for each partition."""
@@ -42,7 +43,7 @@ def source_of(output: bytes) -> bytes:
     return rest if kind in {b"timer", b"beside"} else output
 
 
-class Flow:
+class Flow(Writer):
     """Feeds a stage at an even pace, the same to each partition; keys are new, and their outputs keep the partition.
 
     Args:
@@ -53,33 +54,12 @@ class Flow:
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, tag: str) -> None:
+        super().__init__(bootstrap, FLUSH_S)
         self._topic = topic
         self._partitions = partitions
         self._tag = tag
         self.sent: dict[bytes, Sent] = {}
-        self._stop = threading.Event()
         self._numbers = itertools.count()
-        self._refused: list[object] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-                "log_level": 0,
-            }
-        )
-        self._thread = threading.Thread(target=self._run)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, once everything is written."""
-        self._stop.set()
-        self._thread.join()
-        assert 0 == self._producer.flush(FLUSH_S)
-        assert [] == self._refused
 
     def send(self, partition: int, verb: str = "v", name: str = "") -> bytes:
         """Write one record with a key of its own; returns its value: verb, name, and what tells it apart."""
@@ -88,7 +68,7 @@ class Flow:
         key = next(key for key in keys if partition_for(key, self._partitions) == partition)
         value = ":".join(part for part in (verb, name, mark) if part).encode()
         self.sent[value] = Sent(partition, time.monotonic())
-        self._producer.produce(self._topic, value, key, on_delivery=self._note)
+        self._producer.produce(self._topic, value, key, on_delivery=self._report)
         return value
 
     def _run(self) -> None:
@@ -97,11 +77,6 @@ class Flow:
             for done in range(done, int((time.monotonic() - began_s) * RATE_PER_S * self._partitions)):  # noqa: B020
                 self.send(done % self._partitions)
             self._producer.poll(0)
-
-    def _note(self, error: object, message: object) -> None:
-        del message
-        if error is not None:
-            self._refused.append(error)
 
 
 class Watch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import random
 import threading
 import time
@@ -15,31 +16,23 @@ POISON_SHARE = 0.005
 KNOWN_KEY_SHARE = 0.4
 
 
-class Feeder:
-    """Writes records with values that are all different, some of them poison, keys old and new.
+class Writer(abc.ABC):
+    """Writes in a thread of its own, through a broker's absence too; whatever was refused fails at the end.
 
     Args:
         bootstrap: address of the broker, which may go away for a while.
-        topics: where each record goes.
-        rate_per_s: records a second and topic.
-        seed: of what is written.
-        bodies: what the records say besides their number, in turn.
+        flush_s: how long the last records may take.
     """
 
-    def __init__(
-        self, bootstrap: str, topics: list[str], rate_per_s: float, seed: int, bodies: Sequence[bytes] = ()
-    ) -> None:
-        self._topics = topics
-        self._rate_per_s = rate_per_s
-        self._bodies = bodies
-        self._random = random.Random(seed)
+    def __init__(self, bootstrap: str, flush_s: float) -> None:
+        self._flush_s = flush_s
         self._stop = threading.Event()
         self._refused: list[KafkaError] = []
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,  # in order and once, through a broker's death too
-                "message.timeout.ms": int(FLUSH_S * 1000),
+                "message.timeout.ms": int(flush_s * 1000),
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
                 "log_level": 0,
@@ -55,8 +48,38 @@ class Feeder:
         """End, once everything is written."""
         self._stop.set()
         self._thread.join()
-        assert 0 == self._producer.flush(FLUSH_S)
+        assert 0 == self._producer.flush(self._flush_s)
         assert [] == self._refused
+
+    @abc.abstractmethod
+    def _run(self) -> None:
+        """Write until `_stop` is set."""
+
+    def _report(self, error: KafkaError | None, message: object) -> None:
+        del message
+        if error is not None:
+            self._refused.append(error)
+
+
+class Feeder(Writer):
+    """Writes records with values that are all different, some of them poison, keys old and new.
+
+    Args:
+        bootstrap: address of the broker, which may go away for a while.
+        topics: where each record goes.
+        rate_per_s: records a second and topic.
+        seed: of what is written.
+        bodies: what the records say besides their number, in turn.
+    """
+
+    def __init__(
+        self, bootstrap: str, topics: list[str], rate_per_s: float, seed: int, bodies: Sequence[bytes] = ()
+    ) -> None:
+        super().__init__(bootstrap, FLUSH_S)
+        self._topics = topics
+        self._rate_per_s = rate_per_s
+        self._bodies = bodies
+        self._random = random.Random(seed)
 
     def _run(self) -> None:
         number, began_s = 0, time.monotonic()
@@ -77,8 +100,3 @@ class Feeder:
             value += b":" + self._bodies[number % len(self._bodies)]
         for topic in self._topics:
             self._producer.produce(topic, value, f"k{key}".encode(), on_delivery=self._report)
-
-    def _report(self, error: KafkaError | None, message: object) -> None:
-        del message
-        if error is not None:
-            self._refused.append(error)

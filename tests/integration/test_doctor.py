@@ -19,7 +19,6 @@ from confluent_kafka.admin import AdminClient
 from faust.types import TP
 
 from pipeline.cli.doctor import doctor
-from pipeline.config import Settings, client_options
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.stable_offsets import StableOffsets
 from pipeline.errors import BrokerError
@@ -51,6 +50,7 @@ from pipeline.topics import (
 from tests.chaos.forgetful import transactions_forgotten
 from tests.chaos.ledger import Reader, produce, transaction
 from tests.chaos.process import until
+from tests.short_transactions import ShortTransactions
 
 pytestmark = pytest.mark.broker
 
@@ -112,7 +112,7 @@ def nobody(group):
     return bytes(Identity(group, -1, ""))
 
 
-class Cluster:
+class Cluster(ShortTransactions):
     """A broker with the pipeline's topics and transactions that hang in them.
 
     Args:
@@ -121,17 +121,7 @@ class Cluster:
 
     def __init__(self, broker):
         self.bootstrap = broker.bootstrap
-        self.settings = Settings(
-            broker={"bootstrap": broker.bootstrap},
-            topics={"partitions": PARTITIONS},
-            delivery={"transaction_timeout_s": TIMEOUT_S},
-        )
-        self.options = client_options(self.settings.broker)
-        self.environment = {
-            "HEADRACE_BROKER__BOOTSTRAP": broker.bootstrap,
-            "HEADRACE_TOPICS__PARTITIONS": str(PARTITIONS),
-            "HEADRACE_DELIVERY__TRANSACTION_TIMEOUT_S": str(TIMEOUT_S),
-        }
+        super().__init__(broker, PARTITIONS, TIMEOUT_S)
 
     def run(self, *arguments):
         """Run `headrace doctor` as a shell does: with its status and message."""

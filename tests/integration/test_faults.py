@@ -172,18 +172,23 @@ def test_broker_crash(arena, kind):
     assert {ExitCode.BROKER, ExitCode.REPLACED} >= set(run.observed.exits)
 
 
+def stop_beyond_the_session(run, point):
+    """Stop `a` at a point until `b` works on all partitions, let it go on, wait for its end and a new start."""
+    run.strike("a")
+    starts = run.workers["a"].starts
+    run.stage.arm("a", Armed(point, Action.STOP))
+    run.until(lambda: run.stage.assigned_to("b") == list(range(PARTITIONS)), "all partitions for b")
+    run.until_recovered()
+    run.workers["a"].send(signal.SIGCONT)
+    run.until(lambda: run.workers["a"].starts > starts, "the zombie's end")
+    run.until_as_before()
+
+
 @pytest.mark.parametrize("kind", [LONG[0], "ordered"])
 def test_zombie(arena, kind):
     """What it had finished and not committed is done by its heir, and its own results are refused."""
     with arena.run("zombie", kind) as run:
-        run.strike("a")
-        starts = run.workers["a"].starts
-        run.stage.arm("a", Armed("before_begin", Action.STOP))
-        run.until(lambda: run.stage.assigned_to("b") == list(range(PARTITIONS)), "all partitions for b")
-        run.until_recovered()
-        run.workers["a"].send(signal.SIGCONT)
-        run.until(lambda: run.workers["a"].starts > starts, "the zombie's end")
-        run.until_as_before()
+        stop_beyond_the_session(run, "before_begin")
     assert run.observed.handled_again > 0
     assert [ExitCode.REPLACED] == run.observed.exits
 
@@ -192,14 +197,7 @@ def test_zombie(arena, kind):
 def test_zombie_inside_a_transaction(arena, kind):
     """Its open transaction keeps readers and heirs waiting until the broker ends it."""
     with arena.run("zombie_inside_a_transaction", kind) as run:
-        run.strike("a")
-        starts = run.workers["a"].starts
-        run.stage.arm("a", Armed("before_commit", Action.STOP))
-        run.until(lambda: run.stage.assigned_to("b") == list(range(PARTITIONS)), "all partitions for b")
-        run.until_recovered()
-        run.workers["a"].send(signal.SIGCONT)
-        run.until(lambda: run.workers["a"].starts > starts, "the zombie's end")
-        run.until_as_before()
+        stop_beyond_the_session(run, "before_commit")
     assert run.observed.handled_again > 0
     assert [ExitCode.REPLACED] == run.observed.exits
 

@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from confluent_kafka import Producer, TopicPartition
 
 from pipeline.cli.doctor import doctor
-from pipeline.config import Settings, client_options
 from pipeline.delivery.exits import ExitCode
 from pipeline.delivery.identity import Identity
 from pipeline.errors import BrokerError
@@ -31,6 +30,7 @@ from tests.chaos.forgetful import transactions_forgotten
 from tests.chaos.ledger import Reader, produce
 from tests.chaos.process import Stage, until
 from tests.chaos.toy import Toy
+from tests.short_transactions import ShortTransactions
 
 pytestmark = pytest.mark.broker
 
@@ -43,7 +43,7 @@ OLD_S = 30.0
 """Longest time until what hangs is old enough to be told: its time-out and ten seconds, from its last record on."""
 
 
-class World:
+class World(ShortTransactions):
     """The pipeline's topics on a broker with a hasty reaper, and a toy stage in the place of parse.
 
     Args:
@@ -53,17 +53,7 @@ class World:
 
     def __init__(self, broker, directory):
         self.broker = broker
-        self.settings = Settings(
-            broker={"bootstrap": broker.bootstrap},
-            topics={"partitions": PARTITIONS},
-            delivery={"transaction_timeout_s": TIMEOUT_S},
-        )
-        self.options = client_options(self.settings.broker)
-        self.environment = {
-            "HEADRACE_BROKER__BOOTSTRAP": broker.bootstrap,
-            "HEADRACE_TOPICS__PARTITIONS": str(PARTITIONS),
-            "HEADRACE_DELIVERY__TRANSACTION_TIMEOUT_S": str(TIMEOUT_S),
-        }
+        super().__init__(broker, PARTITIONS, TIMEOUT_S)
         topics.apply(self.options, self.settings)
         toy = Toy(
             group=group_id("parse"),
