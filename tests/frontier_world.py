@@ -33,7 +33,8 @@ def make_task(url: str, crawl: str = "default", **fields: Any) -> dict[str, Any]
     """A task as a person sends it."""
     task = {
         "crawl": crawl, "url": url, "priority": 3, "depth": 0, "source": "", "submitted_at_ms": int(START * 1000),
-        "not_before_ms": 0, "timeout_ms": 0, "redirects": [], "replay": False,
+        "not_before_ms": 0, "timeout_ms": 0, "redirects": [], "replay": False, "parser": "", "concurrency": 0,
+        "max_depth": None, "interval_ms": 0, "poll": 0, "render": False, "headers_ref": "",
     }  # fmt: skip
     return {**task, **fields}
 

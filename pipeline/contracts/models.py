@@ -43,6 +43,13 @@ class Task(TypedDict):
     submitted_at_ms: int
     not_before_ms: int
     timeout_ms: int
+    parser: str
+    concurrency: int
+    max_depth: int | None
+    interval_ms: int
+    poll: int
+    render: bool
+    headers_ref: str
     redirects: list[str]
     replay: bool
 
@@ -63,6 +70,14 @@ class FrontierTask(TypedDict):
     not_before_ms: int
     delay_ms: int
     timeout_ms: int
+    parser: str
+    concurrency: int
+    max_depth: int | None
+    interval_ms: int
+    poll: int
+    render: bool
+    known_content_hash: bytes | None
+    headers_ref: str
     redirects: list[str]
     etag: str | None
     last_modified: str | None
@@ -81,6 +96,8 @@ class FetchOutcome(TypedDict):
     location: str | None
     address: str | None
     retry_after_ms: int | None
+    rate_limit_reset_ms: int | None
+    rate_limit_remaining: int | None
     not_before_ms: int
     crawl_delay_ms: int | None
     requests: int
@@ -103,6 +120,11 @@ class Page(TypedDict):
     depth: int
     priority: int
     source: str
+    parser: str
+    max_depth: int | None
+    poll: int
+    render: bool
+    known_content_hash: bytes | None
     status: int
     content_type: str
     robots_header: str
@@ -128,6 +150,8 @@ class Parsed(TypedDict):
     document_id: bytes | None
     content_hash: bytes | None
     links_found: int
+    poll: int
+    items_found: int
     links_refused: dict[str, int]
     link_records: list[int]
     parsed_at_ms: int
@@ -165,6 +189,9 @@ class LinkBatch(TypedDict):
     crawl: str
     page: str
     depth: int
+    source: str
+    priority: int
+    max_depth: int | None
     found_at_ms: int
     psl_version: str
     urls: list[str]
@@ -175,6 +202,7 @@ class ScopeRule(TypedDict):
 
     action: ScopeAction
     pattern: str
+    source: str
 
 
 class Crawl(TypedDict):
@@ -186,6 +214,10 @@ class Crawl(TypedDict):
     max_pages: int | None
     max_depth: int | None
     max_pages_per_domain: int | None
+    max_bytes: int | None
+    max_bytes_per_domain: int | None
+    max_pages_per_day: int | None
+    max_pages_per_domain_per_day: int | None
     delay_ms: int | None
     created_at_ms: int
 

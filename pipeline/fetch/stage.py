@@ -298,6 +298,7 @@ class FetchStage:
                 "depth": task["depth"],
                 "priority": task["priority"],
                 "source": task["source"],
+                **{name: task[name] for name in ("parser", "max_depth", "poll", "render", "known_content_hash")},
                 "status": response.status,
                 "content_type": response.content_type[:MAX_FIELD_CHARACTERS],
                 "robots_header": "\n".join(
@@ -354,6 +355,7 @@ class FetchStage:
                 "submitted_at_ms": task["submitted_at_ms"],
                 "not_before_ms": 0,
                 "timeout_ms": task["timeout_ms"],
+                **{name: task[name] for name in _HANDED_ON},
                 "redirects": [*task["redirects"], task["url"]],
                 "replay": False,
             }
@@ -372,6 +374,10 @@ class FetchStage:
     def _deferred(self, deferred: Deferred, reason: str) -> Ending:
         at = self._now() + deferred.not_before - self._gate.now()
         return Ending("DEFERRED", reason, not_before_ms=math.ceil(at * 1000))
+
+
+_HANDED_ON: Final = ("parser", "concurrency", "max_depth", "interval_ms", "poll", "render", "headers_ref")
+"""What a redirect hands on as it is."""
 
 
 def _named(task: Task) -> dict[str, Any]:

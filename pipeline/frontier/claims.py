@@ -15,6 +15,7 @@ from pipeline.delivery.api import Output, SourceRecord, replays_of
 from pipeline.errors import InputError
 from pipeline.frontier.budget import DomainBudget
 from pipeline.frontier.crawls import CrawlBook, CrawlState
+from pipeline.frontier.handling import PLAIN, Handling, handling_of
 from pipeline.frontier.lifecycle import Lifecycle
 from pipeline.frontier.policy import CrawlPolicy, Policies
 from pipeline.frontier.records import KEY_BYTES, PACKING, OutRow, SeenRow, Task, UrlState, lane_of, url_row_key
@@ -26,9 +27,9 @@ from pipeline.web.url import RefusedUrl, canonicalize, url_key
 
 Record = Mapping[str, Any]
 
-LINK_PRIORITY: Final = 3
 MAX_TEXT_BYTES: Final = 255
-"""Longest crawl id and source name."""
+"""Longest crawl id and name of a source, a parser or headers."""
+MAX_CONCURRENCY: Final = 100
 MAX_REDIRECTS: Final = 100
 """Far more hops than fetch follows."""
 _RAW_TASK: Final = b"t"
@@ -42,7 +43,11 @@ class _Found(NamedTuple):
     """Where and when links were found, and what their crawl allows."""
 
     crawl: str
+    source: str
+    priority: int
     depth: int
+    max_depth: int | None
+    handling: Handling
     found_at_ms: int
     policy: CrawlPolicy
     now_ms: int
@@ -153,7 +158,7 @@ class Claims:
         task = Task(
             record["crawl"], href, url_key(href), domain, record["priority"], record["depth"], record["source"],
             record["submitted_at_ms"], due_ms, record["timeout_ms"], tuple(record["redirects"]),
-            replays=replays,
+            replays=replays, concurrency=record["concurrency"], handling=handling_of(record),
         )  # fmt: skip
         key = task.row_key
         row = self._seen.get(key)
@@ -212,8 +217,13 @@ class Claims:
         value = source.value or b""
         batch = self._decode_links(value)
         check_crawl(batch["crawl"], "schema_rejected")
-        if batch["depth"] < 0:
-            raise InputError("schema_rejected", f"{batch['depth']} is negative", field="depth")
+        for field in ("depth", "max_depth"):
+            if batch[field] is not None and batch[field] < 0:
+                raise InputError("schema_rejected", f"{batch[field]} is negative", field=field)
+        if not 1 <= batch["priority"] <= 5:
+            raise InputError("schema_rejected", f"{batch['priority']} is not between 1 and 5", field="priority")
+        if len(batch["source"].encode()) > MAX_TEXT_BYTES:
+            raise InputError("schema_rejected", f"longer than {MAX_TEXT_BYTES} bytes", field="source")
         state = self._crawls.change(batch["crawl"])
         state.links_received += 1
         policy = self._policies.get(batch["crawl"])
@@ -223,7 +233,11 @@ class Claims:
         return self._links(batch, state, policy, now_ms)
 
     def _links(self, batch: Record, state: CrawlState, policy: CrawlPolicy, now_ms: int) -> list[Output]:
-        found = _Found(batch["crawl"], batch["depth"], batch["found_at_ms"], policy, now_ms)
+        max_depth = batch["max_depth"]
+        found = _Found(
+            batch["crawl"], batch["source"], batch["priority"], batch["depth"], _lower(max_depth, policy.max_depth),
+            PLAIN if max_depth is None else Handling(max_depth=max_depth), batch["found_at_ms"], policy, now_ms,
+        )  # fmt: skip
         prefix, depth, known_from = url_row_key(found.crawl, b""), found.depth, self._seen.known_from
         fresh: dict[bytes, str] = {}
         for url in batch["urls"]:
@@ -266,7 +280,7 @@ class Claims:
             if row is not None and not _reopens(row, found.depth):
                 return None
         reason = trap(href)
-        if reason is None and found.policy.max_depth is not None and found.depth > found.policy.max_depth:
+        if reason is None and found.max_depth is not None and found.depth > found.max_depth:
             reason = "depth"
         if reason is None:
             reason = self._out_of_bounds(found.crawl, href, domain, found.policy)
@@ -274,8 +288,8 @@ class Claims:
             self._life.refuse(found.crawl, key, found.depth, reason, row)
             return None
         task = Task(
-            found.crawl, href, key[-KEY_BYTES:], domain, LINK_PRIORITY, found.depth, "", found.found_at_ms,
-            found.now_ms, deliveries=row.deliveries if row is not None else 0,
+            found.crawl, href, key[-KEY_BYTES:], domain, found.priority, found.depth, found.source, found.found_at_ms,
+            found.now_ms, deliveries=row.deliveries if row is not None else 0, handling=found.handling,
         )  # fmt: skip
         self._life.claim(task, found.now_ms, row)
         return None
@@ -336,11 +350,16 @@ def check_task(record: Record, max_url_bytes: int) -> None:
     check_crawl(record["crawl"], "invalid_task")
     if not 1 <= record["priority"] <= 5:
         raise InputError("invalid_task", f"{record['priority']} is not between 1 and 5", field="priority")
-    for field in ("depth", "submitted_at_ms", "not_before_ms", "timeout_ms"):
+    for field in ("depth", "submitted_at_ms", "not_before_ms", "timeout_ms", "concurrency", "interval_ms", "poll"):
         if record[field] < 0:
             raise InputError("invalid_task", f"{record[field]} is negative", field=field)
-    if len(record["source"].encode()) > MAX_TEXT_BYTES:
-        raise InputError("invalid_task", f"longer than {MAX_TEXT_BYTES} bytes", field="source")
+    for field in ("source", "parser", "headers_ref"):
+        if len(record[field].encode()) > MAX_TEXT_BYTES:
+            raise InputError("invalid_task", f"longer than {MAX_TEXT_BYTES} bytes", field=field)
+    if record["concurrency"] > MAX_CONCURRENCY:
+        raise InputError("invalid_task", f"{record['concurrency']} is more than {MAX_CONCURRENCY}", field="concurrency")
+    if record["max_depth"] is not None and record["max_depth"] < 0:
+        raise InputError("invalid_task", f"{record['max_depth']} is negative", field="max_depth")
     if len(record["redirects"]) > MAX_REDIRECTS:
         raise InputError("invalid_task", f"more than {MAX_REDIRECTS} hops", field="redirects")
     if any(len(hop.encode()) > max_url_bytes for hop in record["redirects"]):
@@ -357,6 +376,11 @@ def check_crawl(crawl: str, reason: str) -> None:
         raise InputError(reason, "is empty", field="crawl")
     if len(crawl.encode()) > MAX_TEXT_BYTES or "\0" in crawl:
         raise InputError(reason, f"longer than {MAX_TEXT_BYTES} bytes, or holds a zero byte", field="crawl")
+
+
+def _lower(one: int | None, other: int | None) -> int | None:
+    """Return the smaller of two limits, either of which there may not be."""
+    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
 def _reopens(row: SeenRow, depth: int) -> bool:

@@ -85,13 +85,21 @@ class Slots:
         """Return the pause between requests to a domain, for a crawl."""
         return politeness.delay_ms(self._delay_ms, policy.delay_ms, self._domains.get(domain).pace)
 
-    def ready_ms(self, domain: str, due_ms: int, crawl: str) -> int | None:
-        """Return when a task of a crawl that is due at `due_ms` may go; None while its domain has no free slot."""
+    def ready_ms(self, domain: str, due_ms: int, crawl: str, concurrency: int = 0) -> int | None:
+        """Return when a task of a crawl that is due at `due_ms` may go; None while its domain has no free slot.
+
+        Args:
+            domain: registrable domain.
+            due_ms: when the task's own time comes.
+            crawl: of the task.
+            concurrency: most tasks of the domain that may be out when this one goes; 0 for the configured window.
+        """
         policy = self._policies.get(crawl)
         if policy is None:
             return due_ms  # its turn sets it aside: the tasks of other crawls must not wait behind it
         state = self._domains.get(domain)
         delay_ms = politeness.delay_ms(self._delay_ms, policy.delay_ms, state.pace)
-        if state.out >= politeness.window(delay_ms, self._window_ms, self._window_max):
+        most = min(concurrency or self._window_max, self._window_max)
+        if state.out >= politeness.window(delay_ms, self._window_ms, most):
             return None
         return max(due_ms, politeness.allowed_ms(state.pace, delay_ms))

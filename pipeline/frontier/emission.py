@@ -135,6 +135,8 @@ class Emission:
             "delay_ms": self._slots.delay_ms(task.domain, policy),
             "timeout_ms": task.timeout_ms,
             "redirects": list(task.redirects),
+            "concurrency": task.concurrency,
+            **task.handling._asdict(),
             "etag": None,
             "last_modified": None,
         }

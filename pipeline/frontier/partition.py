@@ -284,6 +284,8 @@ class FrontierPartition:
             "not_before_ms": 0,
             "timeout_ms": task.timeout_ms,
             "redirects": list(task.redirects),
+            "concurrency": task.concurrency,
+            **task.handling._asdict(),
             "replay": False,
         }
         return self._around.task_dead_letter(

@@ -26,6 +26,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from pipeline.errors import BugError
+from pipeline.frontier.handling import PLAIN, Handling, pack_handling, unpack_handling
 
 SEEN: Final = "s"
 WAITING: Final = "w"
@@ -40,8 +41,8 @@ TABLES: Final = (SEEN, WAITING, HELD, OUT, DOMAINS, CRAWLS, GIVEN, PAGES, META)
 """All tables of the frontier, for whoever opens the store."""
 
 PACKING: Final = 1
-PACKING_REPLAYED: Final = 2
-"""Of a task that came back from the dead letters: its row ends with how often."""
+PACKING_WITH_TAIL: Final = 2
+"""Of a task of which more is known than of one that was found as a link: its row ends with that."""
 SEPARATOR: Final = b"\0"
 KEY_BYTES: Final = 16
 
@@ -144,6 +145,8 @@ class Task:
         attempts: attempts that failed.
         deliveries: emissions so far.
         replays: how often it came back from the dead letters.
+        concurrency: most requests to its domain under way when it starts; 0 for the configured number.
+        handling: what else its sender said.
     """
 
     crawl: str
@@ -160,6 +163,8 @@ class Task:
     attempts: int = 0
     deliveries: int = 0
     replays: int = 0
+    concurrency: int = 0
+    handling: Handling = PLAIN
 
     @property
     def row_key(self) -> bytes:
@@ -172,18 +177,20 @@ class Task:
         return lane_of(self.priority)
 
 
-# version, priority, depth, submitted, born, timeout, attempts, deliveries, then lengths of crawl, domain, URL, source,
-# number of redirects, URL key; the texts follow in that order.
-_TASK = struct.Struct(">BBIQQIIIHHIHH16s")
+# version, priority, depth, submitted, born, timeout, attempts, deliveries, concurrency, then lengths of crawl, domain,
+# URL, source, number of redirects, URL key; the texts follow in that order, then the tail.
+_TASK = struct.Struct(">BBIQQIIIBHHIHH16s")
+_CONCURRENCY_AT, _CRAWL_BYTES_AT = 8, 9
 _LENGTH = struct.Struct(">I")
 _REPLAYS = struct.Struct(">I")
 
 
 def pack_task(task: Task) -> bytes:
-    """Pack a task; the crawl comes first among its texts, so that `crawl_of_task` is cheap."""
+    """Pack a task; the crawl comes first among its texts, so that `pace_of_task` is cheap."""
     crawl, domain, url, source = task.crawl.encode(), task.domain.encode(), task.url.encode(), task.source.encode()
+    has_tail = task.replays > 0 or task.handling is not PLAIN
     head = _TASK.pack(
-        PACKING_REPLAYED if task.replays else PACKING,
+        PACKING_WITH_TAIL if has_tail else PACKING,
         task.priority,
         task.depth,
         task.submitted_at_ms,
@@ -191,6 +198,7 @@ def pack_task(task: Task) -> bytes:
         task.timeout_ms,
         task.attempts,
         task.deliveries,
+        task.concurrency,
         len(crawl),
         len(domain),
         len(url),
@@ -202,14 +210,14 @@ def pack_task(task: Task) -> bytes:
     if task.redirects:
         hops = [hop.encode() for hop in task.redirects]
         row += b"".join(_LENGTH.pack(len(hop)) + hop for hop in hops)
-    return row + _REPLAYS.pack(task.replays) if task.replays else row
+    return row + _REPLAYS.pack(task.replays) + pack_handling(task.handling) if has_tail else row
 
 
 def unpack_task(row: bytes) -> Task:
     """Inverse of `pack_task`."""
     _check_task(row)
     (
-        packing, priority, depth, submitted, born, timeout, attempts, deliveries,
+        packing, priority, depth, submitted, born, timeout, attempts, deliveries, concurrency,
         crawl_bytes, domain_bytes, url_bytes, source_bytes, hops, key,
     ) = _TASK.unpack_from(row)  # fmt: skip
     at = _TASK.size
@@ -222,18 +230,22 @@ def unpack_task(row: bytes) -> Task:
         (length,) = _LENGTH.unpack_from(row, at)
         at += _LENGTH.size
         redirects.append(row[at : (at := at + length)].decode())
-    replays: int = _REPLAYS.unpack_from(row, at)[0] if packing == PACKING_REPLAYED else 0
+    replays, handling = 0, PLAIN
+    if packing == PACKING_WITH_TAIL:
+        (replays,) = _REPLAYS.unpack_from(row, at)
+        handling = unpack_handling(row, at + _REPLAYS.size)
     return Task(
         crawl, url, key, domain, priority, depth, source, submitted, born, timeout, tuple(redirects),
-        attempts, deliveries, replays,
+        attempts, deliveries, replays, concurrency, handling,
     )  # fmt: skip
 
 
-def crawl_of_task(row: bytes) -> str:
-    """Return the crawl of a packed task without unpacking the rest."""
+def pace_of_task(row: bytes) -> tuple[str, int]:
+    """Return on what a packed task's pace depends, its crawl and its concurrency, without unpacking the rest."""
     _check_task(row)
-    length: int = _TASK.unpack_from(row)[8]
-    return row[_TASK.size : _TASK.size + length].decode()
+    fields = _TASK.unpack_from(row)
+    length: int = fields[_CRAWL_BYTES_AT]
+    return row[_TASK.size : _TASK.size + length].decode(), fields[_CONCURRENCY_AT]
 
 
 @dataclass(slots=True)
@@ -435,7 +447,7 @@ def unpack_pages(packed: bytes) -> PagesRow:
 
 
 def _check_task(row: bytes) -> None:
-    if row[0] != PACKING_REPLAYED:
+    if row[0] != PACKING_WITH_TAIL:
         _check(row)
 
 

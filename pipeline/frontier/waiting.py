@@ -21,7 +21,7 @@ from pipeline.frontier.records import (
     Place,
     PlaceKind,
     Task,
-    crawl_of_task,
+    pace_of_task,
     pack_task,
     place_from_key,
     place_key,
@@ -42,11 +42,13 @@ class Head(NamedTuple):
         due_ms: when it may go.
         sequence: order among tasks due together.
         crawl: its crawl, on which its delay depends.
+        concurrency: most requests to the domain under way when it starts; 0 for the configured number.
     """
 
     due_ms: int
     sequence: int
     crawl: str
+    concurrency: int
 
 
 class Turn(NamedTuple):
@@ -103,10 +105,10 @@ class WaitingQueue:
 
     Args:
         view: the partition's state.
-        ready_ms: when a task of (domain, due time, crawl) may go, None while the domain has no free slot.
+        ready_ms: when a task of (domain, due time, crawl, concurrency) may go, None while the domain has no free slot.
     """
 
-    def __init__(self, view: StateView, ready_ms: Callable[[str, int, str], int | None]) -> None:
+    def __init__(self, view: StateView, ready_ms: Callable[[str, int, str, int], int | None]) -> None:
         self._view = view
         self._ready_ms = ready_ms
         self._domains: dict[str, _Waiting] = {}
@@ -123,7 +125,7 @@ class WaitingQueue:
         waiting = self._domains.get(task.domain)
         if waiting is None:
             waiting = self._domains[task.domain] = _Waiting()
-        head = Head(place.due_ms, place.sequence, task.crawl)
+        head = Head(place.due_ms, place.sequence, task.crawl, task.concurrency)
         first = waiting.heads[place.lane]
         if first is None or head < first:
             waiting.heads[place.lane] = head
@@ -159,7 +161,11 @@ class WaitingQueue:
         waiting = self._domains.get(domain)
         if waiting is None:
             return
-        moments = [self._ready_ms(domain, head.due_ms, head.crawl) for head in waiting.heads if head is not None]
+        moments = [
+            self._ready_ms(domain, head.due_ms, head.crawl, head.concurrency)
+            for head in waiting.heads
+            if head is not None
+        ]
         ready = min((moment for moment in moments if moment is not None), default=None)
         if ready is None:
             waiting.entry = None
@@ -205,7 +211,7 @@ class WaitingQueue:
             head = waiting.heads[lane]
             if head is None:
                 continue
-            moment = self._ready_ms(domain, head.due_ms, head.crawl)
+            moment = self._ready_ms(domain, head.due_ms, head.crawl, head.concurrency)
             if moment is not None and moment <= now_ms:
                 ready[lane] = moment
         if not ready:
@@ -257,4 +263,4 @@ def _prefix(domain: str) -> bytes:
 
 def _head(key: bytes, row: bytes) -> Head:
     place = place_from_key(PlaceKind.WAITING, key)
-    return Head(place.due_ms, place.sequence, crawl_of_task(row))
+    return Head(place.due_ms, place.sequence, *pace_of_task(row))

@@ -49,6 +49,13 @@ class Content:
         """The document, where the page is HTML."""
         return self.read if isinstance(self.read, ParsedHtml) else None
 
+    @property
+    def items_found(self) -> int:
+        """Items of a feed, entries of a sitemap; 0 for other kinds."""
+        if isinstance(self.read, ParsedFeed):
+            return len(self.read.items)
+        return len(self.read.urls) + len(self.read.sitemaps) if isinstance(self.read, ParsedSitemap) else 0
+
 
 def read_content(
     body: bytes, url: str, *, fetched_at_s: float, content_type: str, robots_header: str, options: Options

@@ -21,6 +21,9 @@ from pipeline.web.url import canonicalize
 LINK_RECORD_BYTES: Final = 256 << 10
 """Longest link record; a page with more links for one partition writes several."""
 
+LINK_PRIORITY: Final = 3
+"""Best priority of what was found as a link by chance."""
+
 NOFOLLOW_REFUSAL: Final = "nofollow"
 """Under this reason `links_refused` counts the links of a page that asks not to follow any."""
 
@@ -126,6 +129,8 @@ def page_drafts(
         "kind": content.kind.name,
         "document_id": document["id"] if document else None,
         "content_hash": document["content_hash"] if document else None,
+        "poll": page["poll"],
+        "items_found": content.items_found,
         "links_found": len(content.links.found),
         "links_refused": refused,
         "link_records": [draft.partition for draft in link_drafts],
@@ -149,12 +154,19 @@ def dead_letter_draft(page: Mapping[str, Any], *, partition: int, now_ms: int) -
         "kind": "DEAD_LETTER",
         "document_id": None,
         "content_hash": None,
+        "poll": page["poll"],
         "links_found": 0,
         "links_refused": {},
         "link_records": [],
         "parsed_at_ms": now_ms,
     }
     return Draft(topics.PARSED, partition, registrable_domain(canonicalize(page["url"]).host).encode(), record)
+
+
+def link_priority(page: Mapping[str, Any]) -> int:
+    """Return the priority of a page's links: what a poll finds is as pressing as the poll, all else at most normal."""
+    priority: int = page["priority"]
+    return priority if page["poll"] else max(LINK_PRIORITY, priority)
 
 
 def content_hash(title: str, text: str) -> bytes:
@@ -211,6 +223,9 @@ def _link_drafts(page: Mapping[str, Any], content: Content, partitions: int, now
                 "crawl": page["crawl"],
                 "page": page["url"],
                 "depth": page["depth"] + 1,
+                "source": page["source"],
+                "priority": link_priority(page),
+                "max_depth": page["max_depth"],
                 "found_at_ms": now_ms,
                 "psl_version": PSL_VERSION,
                 "urls": urls,

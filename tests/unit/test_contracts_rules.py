@@ -32,6 +32,11 @@ def edit(file, change):
     file.write_text(json.dumps(tree))
 
 
+def field_of(schema, name):
+    """The field of a name."""
+    return next(field for field in schema["fields"] if field["name"] == name)
+
+
 def add_version(avro, change):
     """Add a second version of the link records, made from the first, with a golden record."""
     folder = avro / LINKS
@@ -109,11 +114,11 @@ def write_missing_bodies_of_links_with(avro, **values):
             "v1 can't read what v2 wrote: field urls: is not in the data and has no default",
         ),
         (
-            lambda schema: schema["fields"][2].update(type="long"),
+            lambda schema: field_of(schema, "depth").update(type="long"),
             "v1 can't read what v2 wrote: field depth: long can't be read as int",
         ),
         (
-            lambda schema: schema["fields"][5].update(type={"type": "array", "items": ["null", "string"]}),
+            lambda schema: field_of(schema, "urls").update(type={"type": "array", "items": ["null", "string"]}),
             "v1 can't read what v2 wrote: field urls[]: null can't be read as string",
         ),
     ],
@@ -162,7 +167,7 @@ def test_golden_bytes_that_are_no_record_are_found(avro, damage, said):
 
 def test_old_golden_bytes_are_read_by_every_later_version(avro):
     """A default swapped for another type of the same name decodes without an error, to something else."""
-    add_version(avro, lambda schema: schema["fields"][4].update(type="bytes"))
+    add_version(avro, lambda schema: field_of(schema, "psl_version").update(type="bytes"))
 
     assert [text for text in findings(avro) if "decoded by v2, field psl_version is b''" in text]
 

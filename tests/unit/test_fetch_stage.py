@@ -195,7 +195,16 @@ async def test_a_takeover_delays_the_first_request_of_each_domain_alone():
 async def test_a_redirect_hands_the_whole_task_on(world):
     """The target's domain has its own frontier, robots and pace; the wish stays the same."""
     world.site.answers["/a"] = redirect("http://www.other.example/b#x")
-    handled = await world.handle(redirects=["http://start.test/"], timeout_ms=2000)
+    said = {
+        "parser": "wire",
+        "concurrency": 4,
+        "max_depth": 2,
+        "interval_ms": 60_000,
+        "poll": 7,
+        "render": True,
+        "headers_ref": "desk",
+    }
+    handled = await world.handle(redirects=["http://start.test/"], timeout_ms=2000, **said)
     assert ("REDIRECTED", "") == handled.kind
     assert ("http://www.other.example/b", 302) == (handled.outcome["location"], handled.outcome["status"])
     topic, key, task = handled.tasks[0]
@@ -209,6 +218,7 @@ async def test_a_redirect_hands_the_whole_task_on(world):
         "submitted_at_ms": 111,
         "not_before_ms": 0,
         "timeout_ms": 2000,
+        **said,
         "redirects": ["http://start.test/", world.site.url("/a", "site.test")],
         "replay": False,
     } == task

@@ -211,3 +211,30 @@ def test_the_value_of_a_link_record_may_hold_anything_the_schema_allows(bench):
     value = CODECS.encode(topics.LINKS.subject, make_links(strange))
     bench.send(topics.LINKS, value)
     assert len(strange) == bench.progress()["seen"]
+
+
+def test_links_are_as_pressing_as_their_record_says_and_keep_its_source(bench):
+    """What an urgent feed announces must not stand in the bulk lane, and its source's rules hold for it."""
+    bench.links([A], source="news.wire", priority=1)
+    (output,) = [output for output in bench.tick() if output.topic == topics.LANE_URGENT.name]
+    lane = decode(output)
+    assert ("news.wire", 1) == (lane["source"], lane["priority"])
+
+
+def test_a_task_s_depth_limit_holds_for_its_links_and_travels_on(bench):
+    """Who asks for two levels below a page gets no third one, whatever the crawl allows."""
+    bench.links([A], depth=2, max_depth=2)
+    bench.links([A + "deeper"], depth=3, max_depth=2)
+    assert [(A, 2)] == [(lane["url"], lane["max_depth"]) for lane in bench.emitted()]
+    assert {"depth": 1} == bench.progress()["refused"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [({"priority": 0}, "priority"), ({"max_depth": -1}, "max_depth"), ({"source": "s" * 256}, "source")],
+)
+def test_a_link_record_that_makes_no_sense_is_refused_as_a_whole(bench, fields, field):
+    """Nothing of it may be half taken in."""
+    with pytest.raises(InputError) as caught:
+        bench.links([A], **fields)
+    assert ("schema_rejected", field) == (caught.value.reason, caught.value.field)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import BugError
+from pipeline.frontier.handling import PLAIN, Handling
 from pipeline.frontier.records import (
     GivenRow,
     Lane,
@@ -16,8 +17,8 @@ from pipeline.frontier.records import (
     SeenRow,
     Task,
     UrlState,
-    crawl_of_task,
     lane_of,
+    pace_of_task,
     pack_given,
     pack_out,
     pack_pace,
@@ -38,6 +39,10 @@ TEXT = st.text(max_size=30)
 MOMENT = st.integers(0, 2**63 - 1)
 COUNT = st.integers(0, 2**31 - 1)
 PLACE = st.builds(Place, st.sampled_from(PlaceKind), st.sampled_from(Lane), MOMENT, MOMENT)
+HANDLING = st.one_of(
+    st.just(PLAIN),
+    st.builds(Handling, TEXT, st.none() | COUNT, MOMENT, COUNT, st.booleans(), TEXT),
+)
 TASK = st.builds(
     Task,
     crawl=TEXT,
@@ -54,6 +59,8 @@ TASK = st.builds(
     attempts=COUNT,
     deliveries=COUNT,
     replays=COUNT,
+    concurrency=st.integers(0, 100),
+    handling=HANDLING,
 )
 SEEN = st.one_of(
     st.builds(SeenRow, st.just(UrlState.PENDING), COUNT, COUNT, PLACE),
@@ -77,7 +84,7 @@ OUT = st.builds(OutRow, TASK, MOMENT, st.sampled_from(Lane), st.booleans(), st.b
 def test_a_task_survives_its_packing(task):
     """What a restart reads back is what was claimed, field by field."""
     assert task == unpack_task(pack_task(task))
-    assert task.crawl == crawl_of_task(pack_task(task))
+    assert (task.crawl, task.concurrency) == pace_of_task(pack_task(task))
 
 
 @given(SEEN)

@@ -27,9 +27,10 @@ def nothing_changed(bench):
 
 def test_a_task_is_given_out_with_all_that_fetch_must_know(bench):
     """What fetch must know travels in the lane record."""
+    said = {"parser": "wire", "concurrency": 4, "max_depth": 2, "render": True, "headers_ref": "desk"}
     bench.task(
         "HTTP://A.test:80/x#part", priority=2, depth=1, source="desk", submitted_at_ms=7, timeout_ms=5_000,
-        redirects=["http://b.test/"],
+        redirects=["http://b.test/"], **said,
     )  # fmt: skip
     (output,) = [output for output in bench.tick() if output.topic == topics.LANE_NORMAL.name]
     assert (b"a.test", 0) == (output.key, output.partition)
@@ -37,7 +38,7 @@ def test_a_task_is_given_out_with_all_that_fetch_must_know(bench):
         "crawl": "default", "url": "http://a.test/x", "url_key": url_key("http://a.test/x"), "delivery": 1,
         "attempt": 0, "priority": 2, "depth": 1, "source": "desk", "submitted_at_ms": 7, "emitted_at_ms": START_MS,
         "not_before_ms": START_MS, "delay_ms": 1_000, "timeout_ms": 5_000, "redirects": ["http://b.test/"],
-        "etag": None, "last_modified": None,
+        "etag": None, "last_modified": None, "interval_ms": 0, "poll": 0, "known_content_hash": None, **said,
     } == decode(output)  # fmt: skip
 
 
@@ -373,3 +374,14 @@ def test_memory_that_is_thrown_away_changes_nothing(bench):
     bench.reopen()
     assert [f"{A}2"] == bench.urls(after_s=1)
     assert 5 == len(bench.view.rows(SEEN))
+
+
+def test_a_task_goes_while_its_domain_has_no_more_requests_than_it_wishes():
+    """A sender who knows a site to be weak asks it one page at a time."""
+    bench = Bench(make_stage(delay_s=0.0))
+    for name in "abc":
+        bench.task(f"http://weak.test/{name}", concurrency=1)
+    (first,) = bench.emitted()
+    assert [] == bench.emitted()
+    bench.outcome(first, "FETCHED")
+    assert 1 == len(bench.emitted())

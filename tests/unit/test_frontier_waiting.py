@@ -47,7 +47,7 @@ def place(due_ms, sequence=0, lane=Lane.NORMAL):
     return Place(PlaceKind.WAITING, lane, due_ms, sequence)
 
 
-def always(_domain, due_ms, _crawl):
+def always(_domain, due_ms, *_):
     """Every domain has a slot at any time."""
     return due_ms
 
@@ -116,7 +116,7 @@ def test_domains_that_are_ready_take_turns(view):
 def test_a_domain_without_a_slot_is_not_offered_until_it_is_touched(view):
     """Slots are freed by outcomes; until then the heap must not spin over the domain."""
     free = {"a.test": False}
-    queue = WaitingQueue(view, lambda domain, due_ms, _: due_ms if free[domain] else None)
+    queue = WaitingQueue(view, lambda domain, due_ms, *_: due_ms if free[domain] else None)
     queue.put(task("a.test"), place(1))
     assert queue.next_ms() is None
     assert "a.test" in queue
@@ -157,7 +157,7 @@ def test_a_million_waiting_urls_cost_a_domain_no_memory_and_a_step_no_scan():
     assert 2 == view.read
     queue.remove("a.test", place(0, 0))
     assert 3 == view.read
-    assert [Head(1, 1, "c")] == [head for head in queue._domains["a.test"].heads if head]
+    assert [Head(1, 1, "c", 0)] == [head for head in queue._domains["a.test"].heads if head]
 
 
 def test_the_heap_does_not_grow_with_every_change():

@@ -8,7 +8,14 @@ from pipeline import topics
 from pipeline.contracts import load_codec
 from pipeline.errors import InputError
 from pipeline.parse.content import Options
-from pipeline.parse.document import LINK_RECORD_BYTES, PageReader, content_hash, dead_letter_draft, document_id
+from pipeline.parse.document import (
+    LINK_RECORD_BYTES,
+    PageReader,
+    content_hash,
+    dead_letter_draft,
+    document_id,
+    link_priority,
+)
 from pipeline.web.domains import PSL_VERSION, registrable_domain
 from pipeline.web.partition import partition_for
 from tests.unit.parse_pages import FETCHED_AT_MS, page_record, page_value
@@ -216,3 +223,11 @@ def test_a_dead_letter_is_told_to_the_frontier_by_its_page():
     draft = dead_letter_draft(page_record(b"", url="https://a.n.test/p"), partition=3, now_ms=NOW_MS)
     assert (topics.PARSED, 3, b"n.test") == (draft.topic, draft.partition, draft.key)
     assert "DEAD_LETTER" == CODECS.decode(draft.topic.subject, CODECS.encode(draft.topic.subject, draft.record))["kind"]
+
+
+def test_links_of_a_poll_are_as_pressing_as_the_poll_and_others_at_most_normal():
+    """News that an urgent feed announces is urgent; a whole site behind one urgent page is not."""
+    assert [1, 3, 3, 5] == [
+        link_priority(page_record(b"", priority=priority, poll=poll))
+        for priority, poll in ((1, 4), (1, 0), (3, 0), (5, 0))
+    ]
