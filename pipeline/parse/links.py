@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
-import can_ada
-
 from pipeline.web.encoding_labels import CODECS
-from pipeline.web.url import MAX_URL_BYTES, CanonicalUrl, RefusedUrl, canonicalize
+from pipeline.web.url import MAX_URL_BYTES, CanonicalUrl, RefusedUrl, canonicalize, resolve
 
 NOFOLLOW: Final = "nofollow"
 _UNUSABLE_BASES: Final = ("data:", "javascript:")  # HTML 4.2.3, "set the frozen base URL"
@@ -107,8 +105,8 @@ def base_url(document_url: str, href: str | None) -> str:
     if href is None:
         return document_url
     try:
-        base = str((can_ada.parse(document_url) + href).href)
-    except (ValueError, TypeError):  # TypeError: a lone surrogate, which can_ada does not take
+        base = resolve(href, document_url)
+    except ValueError:
         return document_url
     return document_url if base.startswith(_UNUSABLE_BASES) else base
 

@@ -68,7 +68,7 @@ def test_links_longer_than_configured_are_refused():
         ("ftp://f.test/", "ftp://f.test/"),
         ("javascript:1", "https://n.test/a/b"),
         ("http://[", "https://n.test/a/b"),
-        ("\ud800", "https://n.test/a/b"),
+        ("\ud800/", "https://n.test/a/%EF%BF%BD/"),
     ],
 )
 def test_a_base_that_can_not_be_used_leaves_the_document_its_own(href, expected):
