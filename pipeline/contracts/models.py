@@ -28,7 +28,7 @@ BodyEncoding = Literal["UNKNOWN", "IDENTITY", "ZSTD"]
 PageKind = Literal["UNKNOWN", "HTML", "FEED", "SITEMAP", "LIST", "OTHER", "DEAD_LETTER"]
 ScopeAction = Literal["UNKNOWN", "ALLOW", "DENY"]
 GrantKind = Literal["UNKNOWN", "ASK", "GIVE", "RETURN"]
-ControlCommand = Literal["UNKNOWN", "PENDING", "RELEASE", "GIVE_UP", "RESUME"]
+ControlCommand = Literal["UNKNOWN", "PENDING", "RELEASE", "GIVE_UP", "RESUME", "EXPLAIN", "TOP"]
 RobotsState = Literal["UNKNOWN", "RULES", "OPEN", "CLOSED"]
 
 
@@ -293,6 +293,7 @@ class Control(TypedDict):
     partition: int
     offset: int
     asked_at_ms: int
+    argument: str
 
 
 class RecordInHand(TypedDict):
@@ -314,6 +315,13 @@ class PartitionAtHand(TypedDict):
     records: list[RecordInHand]
 
 
+class PartitionTold(TypedDict):
+    """What the state of one partition says."""
+
+    partition: int
+    answer: str
+
+
 class ControlAnswer(TypedDict):
     """What one worker answers to a question or an order."""
 
@@ -323,6 +331,7 @@ class ControlAnswer(TypedDict):
     done: bool
     complaint: str
     partitions: list[PartitionAtHand]
+    told: list[PartitionTold]
 
 
 RECORDS: Mapping[str, type] = {
