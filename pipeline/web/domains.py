@@ -1,8 +1,15 @@
 """Registrable domains: the unit of ownership, hence of politeness and of partitioning.
 
-From the public suffix list (publicsuffix.org), pinned with its package: a new list moves domains between partitions,
-so it arrives with a release, never by itself. The private section counts: `a.github.io` and `b.github.io` belong to
-different people, who each grant their own pace and publish their own rules.
+By the algorithm that publicsuffix.org publishes with its list: of all rules that match a host the exception prevails,
+else the longest; where none matches, the rule `*`. The registrable domain is the public suffix and one label more.
+
+- The list is pinned with its package: a new list moves domains between partitions, so it arrives with a release, never
+  by itself.
+- The private section counts. `a.github.io` and `b.github.io` belong to different people, who each grant their own pace
+  and publish their own robots.txt; without it one slow blog would hold up all others of its host. The price: a host of
+  many small sites is asked at the sum of their paces; the limit by resolved address is for that.
+- The root of a wildcard is a public suffix too (`*.kobe.jp` makes `kobe.jp` one). The published text leaves that out;
+  browsers and the list's own linter have it so (publicsuffix/list issues 1989 and 2240).
 """
 
 from __future__ import annotations
@@ -28,11 +35,11 @@ def registrable_domain(host: str) -> str:
             or without brackets.
 
     Returns:
-        In lower case. The host itself, without dot and brackets, for an IP address, a name without a dot
-        (`localhost`), a public suffix (`co.uk`) and a name that is none (`a..b`). A suffix that the list does not know
-        is taken for one label (the list's own rule `*`).
+        In lower case. The host itself, without brackets and dots at its end, for an IP address, a name without a dot
+        (`localhost`), a public suffix (`co.uk`) and a name with an empty label (`a..b`). Whether a name can be resolved
+        is not asked: underscores and labels of any length are labels.
     """
-    host = host.lower().removeprefix("[").removesuffix("]").removesuffix(".")
+    host = host.lower().removeprefix("[").removesuffix("]").rstrip(".")
     if _is_address(host):
         return host
     return _SUFFIXES.privatesuffix(host) or host
