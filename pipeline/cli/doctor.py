@@ -11,10 +11,10 @@ import click
 
 from pipeline.cli.options import config_option, json_option, print_json
 from pipeline.config import load
+from pipeline.delivery.open_transactions import Place
 from pipeline.local.stack import with_local_addresses
 from pipeline.ops.doctor import end_hanging, examine
 from pipeline.ops.findings import Finding
-from pipeline.ops.transactions import Place
 
 EXIT_FINDINGS = 1
 

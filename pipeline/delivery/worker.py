@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import logging
 import os
-import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,8 +18,9 @@ from faust.tables.manager import TableManager
 from faust.transport.drivers import TRANSPORTS
 from prometheus_client import CollectorRegistry
 
-from pipeline.config import Broker, Settings, client_options
+from pipeline.config import Settings, client_options
 from pipeline.delivery.api import OrderedStage, ParallelStage
+from pipeline.delivery.credentials import faust_credentials
 from pipeline.delivery.exits import ExitCode, exit_after
 from pipeline.delivery.identity import check_layout
 from pipeline.delivery.metrics import DeliveryMetrics
@@ -306,35 +306,3 @@ class Worker:
         if isinstance(end.__context__ or self.app.crash_reason, KafkaError):  # the broker went away during the start
             return int(ExitCode.BROKER)
         return end.code
-
-
-def faust_credentials(broker: Broker) -> Any:
-    """Translate librdkafka's security options to Faust's, so that both clients log in alike.
-
-    Raises:
-        ConfigurationError: an option that aiokafka has no counterpart for.
-    """
-    options = broker.options
-    protocol = options.get("security.protocol", "plaintext").upper()
-    if protocol == "PLAINTEXT":
-        return None
-    context = None
-    if protocol.endswith("SSL"):
-        context = ssl.create_default_context(cafile=options.get("ssl.ca.location"))
-        if options.get("ssl.endpoint.identification.algorithm") == "none":
-            context.check_hostname = False
-        if certificate := options.get("ssl.certificate.location"):
-            context.load_cert_chain(certificate, options.get("ssl.key.location"), options.get("ssl.key.password"))
-    if protocol == "SSL":
-        return faust.SSLCredentials(context=context)
-    mechanism = options.get("sasl.mechanism", options.get("sasl.mechanisms", "PLAIN")).upper()
-    if mechanism not in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
-        raise ConfigurationError(
-            f"broker.options: sasl.mechanism {mechanism} is not supported by the consumer's client"
-        )
-    return faust.SASLCredentials(
-        mechanism=mechanism,
-        username=options.get("sasl.username"),
-        password=broker.password.get_secret_value() if broker.password else options.get("sasl.password"),
-        ssl_context=context,
-    )

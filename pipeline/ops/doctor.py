@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from pipeline.config import Settings, client_options
+from pipeline.delivery.cluster_client import NO_LEADER, ClusterClient, check
+from pipeline.delivery.open_transactions import OFFSETS_TOPIC, REAPER_S, OpenTransaction, Place
 from pipeline.errors import BrokerError, ConfigurationError
-from pipeline.ops.cluster_client import NO_LEADER, ClusterClient, check
 from pipeline.ops.findings import (
     REAPER_PROPERTY,
     Finding,
@@ -22,14 +23,7 @@ from pipeline.ops.findings import (
 )
 from pipeline.ops.group_checks import NOBODY, examine_offsets, member_findings, not_examined, read_members
 from pipeline.ops.topics import plan
-from pipeline.ops.transactions import (
-    OFFSETS_TOPIC,
-    REAPER_S,
-    OpenTransaction,
-    Place,
-    abort,
-    open_transactions,
-)
+from pipeline.ops.transactions import abort, open_transactions
 from pipeline.ops.uncommitted import read_tails
 from pipeline.topics import INPUTS, STAGES, all_names, group_id
 

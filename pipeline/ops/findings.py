@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.delivery.open_transactions import REAPER_S, OpenTransaction
 from pipeline.ops.topics import Difference
-from pipeline.ops.transactions import REAPER_S, OpenTransaction
 from pipeline.ops.uncommitted import Partition, Tail
 
 REAPER_PROPERTY = "transaction.abort.timed.out.transaction.cleanup.interval.ms"

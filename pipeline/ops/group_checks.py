@@ -9,9 +9,9 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.group import MemberAssignment
 from faust.types import TP
 
+from pipeline.delivery.cluster_client import ClusterClient, check
 from pipeline.delivery.stable_offsets import StableOffsets
 from pipeline.errors import BrokerError
-from pipeline.ops.cluster_client import ClusterClient, check
 from pipeline.ops.findings import Finding
 from pipeline.ops.lag import LagReader, PartitionLag
 

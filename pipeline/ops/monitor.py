@@ -16,12 +16,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from pipeline.config import Settings, client_options
 from pipeline.contracts.codec import Codecs
+from pipeline.delivery.cluster_client import ClusterClient
 from pipeline.delivery.global_table import GlobalTable
+from pipeline.delivery.open_transactions import OFFSETS_TOPIC
 from pipeline.errors import BrokerError
-from pipeline.ops.cluster_client import ClusterClient
 from pipeline.ops.endpoint import Health
 from pipeline.ops.lag import LagReader, PartitionLag
-from pipeline.ops.transactions import OFFSETS_TOPIC
 from pipeline.ops.uncommitted import Partition, Tail, TailWatch, read_tails
 from pipeline.topics import INPUTS, PROGRESS, all_names, group_id
 

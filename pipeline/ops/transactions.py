@@ -10,118 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
-from pipeline.errors import BrokerError, ConfigurationError
-from pipeline.ops.cluster_client import NO_LEADER, ClusterClient, Places, check
-from pipeline.ops.transaction_requests import (
-    AbortMarkersRequest,
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-)
+from pipeline.delivery.cluster_client import NO_LEADER, ClusterClient, Places, check
+from pipeline.delivery.open_transactions import Coordinated, OpenTransaction, read_coordinated, read_open
+from pipeline.delivery.transaction_requests import AbortMarkersRequest, ListTransactionsRequest
+from pipeline.errors import BrokerError
 
-OFFSETS_TOPIC = "__consumer_offsets"
 COORDINATORS_TOPIC = "__transaction_state"
-REAPER_S = 10.0
-"""How often a coordinator looks for overdue transactions (its property's default)."""
 CLEARED_S = 10.0
 SECOND_LOOK_S = 1.0
 PAUSE_S = 0.05
-NO_TRANSACTION = -1
-
-
-class Place(NamedTuple):
-    """Where a transaction is open; names it, for at an offset only one can begin.
-
-    Attributes:
-        topic: its name.
-        partition: number.
-        start_offset: of the transaction's first record there.
-    """
-
-    topic: str
-    partition: int
-    start_offset: int
-
-    def __str__(self) -> str:
-        """As `headrace doctor --abort` takes it."""
-        return f"{self.topic}/{self.partition}/{self.start_offset}"
-
-    @classmethod
-    def parse(cls, text: str) -> Place:
-        """Read what `str` writes.
-
-        Raises:
-            ConfigurationError: it is not of that form.
-        """
-        topic, _, rest = text.partition("/")
-        partition, _, offset = rest.partition("/")
-        if not (topic and partition.isdecimal() and offset.isdecimal()):
-            raise ConfigurationError(f"{text!r} is not TOPIC/PARTITION/START_OFFSET")
-        return cls(topic, int(partition), int(offset))
-
-
-class Coordinated(NamedTuple):
-    """What a coordinator knows of a producer's transaction.
-
-    Attributes:
-        transactional_id: of the producer.
-        state: `Ongoing`, `PrepareAbort` and so on.
-        started_at: when it began, seconds since the epoch; negative where none is under way.
-        timeout_s: after which the coordinator ends it.
-        partitions: topic and number of those that it will end it in.
-    """
-
-    transactional_id: str
-    state: str
-    started_at: float
-    timeout_s: float
-    partitions: frozenset[tuple[str, int]]
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction that is open in one partition: readers of what is committed stop at its start.
-
-    Attributes:
-        place: where.
-        producer_id: whose.
-        producer_epoch: that its last record there had.
-        coordinator_epoch: of the last marker there; negative where there was none.
-        written_at: timestamp of its last record there, seconds since the epoch.
-        coordinated: what a coordinator knows of the producer; None where none knows it.
-    """
-
-    place: Place
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    written_at: float
-    coordinated: Coordinated | None = None
-
-    @property
-    def owned(self) -> bool:
-        """Whether a coordinator will end it."""
-        return self.coordinated is not None and self.place[:2] in self.coordinated.partitions
-
-    @property
-    def holds_offsets(self) -> bool:
-        """Whether what it holds back are committed offsets."""
-        return self.place.topic == OFFSETS_TOPIC
-
-    def hangs(self, now: float, limit_s: float) -> bool:
-        """Whether nobody will end it.
-
-        Args:
-            now: seconds since the epoch.
-            limit_s: only one that is older counts: a coordinator that is just moving may not be seen.
-        """
-        return not self.owned and now - self.written_at > limit_s
-
-    def overdue(self, now: float) -> bool:
-        """Whether its coordinator should have ended it by now."""
-        known = self.coordinated
-        return self.owned and known is not None and 0 <= known.started_at < now - known.timeout_s - REAPER_S
 
 
 async def open_transactions(
@@ -154,26 +52,9 @@ async def open_transactions(
 
 
 async def _look(client: ClusterClient, led: dict[int, Places]) -> list[OpenTransaction]:
-    seen = await _open(client, led)
+    seen = await read_open(client, led)
     known = await _coordinated(client, {found.producer_id for found in seen})
     return [found._replace(coordinated=known.get(found.producer_id)) for found in seen]
-
-
-async def _open(client: ClusterClient, led: dict[int, Places]) -> list[OpenTransaction]:
-    found = []
-    for node, places in led.items():
-        answer = await client.ask(node, DescribeProducersRequest(places))
-        for topic, partitions, _ in answer.topics:
-            for partition, code, _, producers, _ in partitions:
-                check(code, f"producers of {topic}/{partition}")
-                found += [
-                    OpenTransaction(
-                        Place(topic, partition, start), producer_id, epoch, coordinator_epoch, written_ms / 1000
-                    )
-                    for producer_id, epoch, _, written_ms, coordinator_epoch, start, _ in producers
-                    if start != NO_TRANSACTION
-                ]
-    return found
 
 
 async def _coordinated(client: ClusterClient, producer_ids: Collection[int]) -> dict[int, Coordinated]:
@@ -184,11 +65,7 @@ async def _coordinated(client: ClusterClient, producer_ids: Collection[int]) -> 
         names = [name for name, _, _, _ in listed.transaction_states]
         if not names:
             continue
-        described = await client.ask(node, DescribeTransactionsRequest(names))
-        for code, name, state, timeout_ms, started_ms, producer_id, _, topics, _ in described.transaction_states:
-            check(code, f"transaction of {name}")
-            partitions = frozenset((topic, number) for topic, numbers, _ in topics for number in numbers)
-            known[producer_id] = Coordinated(name, state, started_ms / 1000, timeout_ms / 1000, partitions)
+        known |= await read_coordinated(client, node, names)
     return known
 
 
@@ -222,7 +99,7 @@ async def abort(client: ClusterClient, hanging: OpenTransaction) -> None:
             for partition, code, _ in partitions:
                 check(code, f"abort marker of producer {hanging.producer_id} in {topic}/{partition}")
     deadline = time.monotonic() + CLEARED_S
-    while hanging[:2] in {found[:2] for found in await _open(client, {node: {place.topic: [place.partition]}})}:
+    while hanging[:2] in {found[:2] for found in await read_open(client, {node: {place.topic: [place.partition]}})}:
         if time.monotonic() > deadline:
             raise BrokerError(f"{place} is still open {CLEARED_S:g} s after its marker was written")
         await asyncio.sleep(PAUSE_S)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from aiokafka.protocol.offset import OffsetRequest
 
-from pipeline.ops.cluster_client import NO_LEADER, ClusterClient
+from pipeline.delivery.cluster_client import NO_LEADER, ClusterClient
 
 CONSUMER = -1
 LATEST = -1

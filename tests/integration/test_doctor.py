@@ -19,17 +19,18 @@ from confluent_kafka.admin import AdminClient
 from faust.types import TP
 
 from pipeline.cli.doctor import doctor
+from pipeline.delivery.cluster_client import ClusterClient
 from pipeline.delivery.identity import Identity
+from pipeline.delivery.open_transactions import OFFSETS_TOPIC
 from pipeline.delivery.stable_offsets import StableOffsets
 from pipeline.errors import BrokerError
 from pipeline.local import archives
 from pipeline.local.kafka import LocalBroker
 from pipeline.local.server import free_ports, java
 from pipeline.ops import topics
-from pipeline.ops.cluster_client import ClusterClient
 from pipeline.ops.doctor import hanging_after_s
 from pipeline.ops.findings import REAPER_PROPERTY
-from pipeline.ops.transactions import OFFSETS_TOPIC, abort, open_transactions
+from pipeline.ops.transactions import abort, open_transactions
 from pipeline.state.changelog import Changelog, PlainRows
 from pipeline.state.store import PartitionStore
 from pipeline.topics import (

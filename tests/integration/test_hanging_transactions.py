@@ -16,15 +16,16 @@ from click.testing import CliRunner
 from confluent_kafka import Producer, TopicPartition
 
 from pipeline.cli.doctor import doctor
+from pipeline.delivery.cluster_client import ClusterClient
 from pipeline.delivery.exits import ExitCode
 from pipeline.delivery.identity import Identity
+from pipeline.delivery.open_transactions import OFFSETS_TOPIC
 from pipeline.errors import BrokerError
 from pipeline.local.kafka import LocalBroker
 from pipeline.ops import topics
-from pipeline.ops.cluster_client import ClusterClient
 from pipeline.ops.findings import REAPER_PROPERTY
 from pipeline.ops.lag import LagReader
-from pipeline.ops.transactions import OFFSETS_TOPIC, open_transactions
+from pipeline.ops.transactions import open_transactions
 from pipeline.topics import DOCUMENTS, PAGES, ROBOTS, all_names, group_id
 from tests.chaos.forgetful import transactions_forgotten
 from tests.chaos.ledger import Reader, produce

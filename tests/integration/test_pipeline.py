@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from pipeline.cli import cli
 from pipeline.config import client_options
+from pipeline.delivery.open_transactions import OFFSETS_TOPIC
 from pipeline.ops.submission import Submission
-from pipeline.ops.transactions import OFFSETS_TOPIC
 from pipeline.topics import DOCUMENTS, FRONTIER_STATE, INPUTS, PAGES, STAGES, TASKS, TASKS_URGENT
 from tests.pipeline_world import PipelineWorld
 

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import BrokerError, ConfigurationError
-from pipeline.ops.cluster_client import check
-from pipeline.ops.doctor import choose
-from pipeline.ops.findings import transaction_findings
-from pipeline.ops.transaction_requests import (
+from pipeline.delivery.cluster_client import check
+from pipeline.delivery.open_transactions import Coordinated, OpenTransaction, Place
+from pipeline.delivery.transaction_requests import (
     AbortMarkersRequest,
     DescribeProducersRequest,
     DescribeProducersRequestV0,
@@ -26,7 +24,10 @@ from pipeline.ops.transaction_requests import (
     WriteTxnMarkersRequestV1,
     WriteTxnMarkersResponseV1,
 )
-from pipeline.ops.transactions import Coordinated, OpenTransaction, Place, open_transactions
+from pipeline.errors import BrokerError, ConfigurationError
+from pipeline.ops.doctor import choose
+from pipeline.ops.findings import transaction_findings
+from pipeline.ops.transactions import open_transactions
 from pipeline.ops.uncommitted import Tail
 
 NOW = 1_000_000.0

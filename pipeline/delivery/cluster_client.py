@@ -14,10 +14,10 @@ from aiokafka.structs import TopicPartition
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
 from pipeline.config import Broker, client_options
-from pipeline.delivery.worker import faust_credentials
+from pipeline.delivery.credentials import faust_credentials
 from pipeline.errors import BrokerError, ConfigurationError
 
-CLIENT_ID = "headrace-ops"
+CLIENT_ID = "headrace-questions"
 NO_LEADER = -1
 REFUSALS = frozenset({29, 30, 31, 53})
 """Error codes of a user that may not: topic, group, cluster, transactional id (Kafka's protocol guide)."""
