@@ -50,6 +50,11 @@ class DomainBook:
             domain = self._domains[name] = Domain(unpack_pace(stored) if stored else Pace())
         return domain
 
+    def out(self, name: str) -> int:
+        """Return how many tasks of a domain are out; asking keeps nothing in memory."""
+        domain = self._domains.get(name)
+        return 0 if domain is None else domain.out
+
     def set_pace(self, name: str, pace: Pace) -> None:
         """Write a domain's pace where it has changed."""
         domain = self.get(name)

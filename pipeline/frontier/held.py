@@ -71,24 +71,24 @@ class HeldTable:
             BugError: there is none at the place.
         """
         group = Group(place.kind, crawl, task_domain if place.kind is PlaceKind.HELD_DOMAIN else "")
-        row = self._view.get(HELD, _prefix(group) + place_key(place))
+        row = self._view.get(HELD, held_prefix(group) + place_key(place))
         if row is None:
             raise BugError(f"nothing is held at {place} in {group}")
         return unpack_task(row)
 
     def remove(self, task: Task, place: Place) -> None:
         """Take a held task away."""
-        self._view.delete(HELD, _prefix(_group_of(task, place.kind)) + place_key(place))
+        self._view.delete(HELD, held_prefix(_group_of(task, place.kind)) + place_key(place))
 
     def remove_raw(self, crawl: str, place: Place) -> None:
         """Take a kept record away."""
-        self._view.delete(HELD, _prefix(Group(PlaceKind.RAW_UNKNOWN, crawl)) + place_key(place))
+        self._view.delete(HELD, held_prefix(Group(PlaceKind.RAW_UNKNOWN, crawl)) + place_key(place))
 
     def first(self, group: Group, count: int) -> list[tuple[Place, bytes]]:
         """Return up to `count` rows of a group with their places, in order; an empty group is forgotten."""
         rows = []
         if count > 0:
-            for key, row in self._view.items(HELD, _prefix(group)):
+            for key, row in self._view.items(HELD, held_prefix(group)):
                 rows.append((place_from_key(group.kind, key), row))
                 if len(rows) == count:
                     return rows
@@ -101,7 +101,7 @@ class HeldTable:
         return any(group.kind in _UNKNOWN for group in self.groups)
 
     def _put(self, group: Group, place: Place, row: bytes) -> None:
-        self._view.put(HELD, _prefix(group) + place_key(place), row)
+        self._view.put(HELD, held_prefix(group) + place_key(place), row)
         self.groups.add(group)
 
 
@@ -109,7 +109,8 @@ def _group_of(task: Task, kind: PlaceKind) -> Group:
     return Group(kind, task.crawl, task.domain if kind is PlaceKind.HELD_DOMAIN else "")
 
 
-def _prefix(group: Group) -> bytes:
+def held_prefix(group: Group) -> bytes:
+    """Return how the keys of a group's rows in `HELD` begin; lane, time and sequence follow."""
     head = bytes((group.kind,)) + group.crawl.encode() + SEPARATOR
     return head + group.domain.encode() + SEPARATOR if group.kind is PlaceKind.HELD_DOMAIN else head
 

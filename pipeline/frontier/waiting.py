@@ -35,6 +35,11 @@ SEQUENCE_BLOCK: Final = 1_024
 _SEQUENCE_KEY: Final = b"sequence"
 
 
+def waiting_prefix(domain: str) -> bytes:
+    """Return how the keys of a domain's rows in `WAITING` begin; lane, time and sequence follow."""
+    return domain.encode() + SEPARATOR
+
+
 class Head(NamedTuple):
     """The first task of a lane of a domain.
 
@@ -121,7 +126,7 @@ class WaitingQueue:
 
     def put(self, task: Task, place: Place) -> None:
         """Write a task at its place, or what has changed in it."""
-        self._view.put(WAITING, _prefix(task.domain) + place_key(place), pack_task(task))
+        self._view.put(WAITING, waiting_prefix(task.domain) + place_key(place), pack_task(task))
         waiting = self._domains.get(task.domain)
         if waiting is None:
             waiting = self._domains[task.domain] = _Waiting()
@@ -137,14 +142,14 @@ class WaitingQueue:
         Raises:
             BugError: there is none.
         """
-        row = self._view.get(WAITING, _prefix(domain) + place_key(place))
+        row = self._view.get(WAITING, waiting_prefix(domain) + place_key(place))
         if row is None:
             raise BugError(f"no task of {domain} waits at {place}")
         return unpack_task(row)
 
     def remove(self, domain: str, place: Place) -> None:
         """Take a task away."""
-        prefix, end = _prefix(domain), place_key(place)
+        prefix, end = waiting_prefix(domain), place_key(place)
         self._view.delete(WAITING, prefix + end)
         waiting = self._domains[domain]
         first = waiting.heads[place.lane]
@@ -155,6 +160,11 @@ class WaitingQueue:
         following = next(self._view.items(WAITING, lane_prefix, prefix + end + SEPARATOR), None)
         waiting.heads[place.lane] = None if following is None else _head(*following)
         self.touch(domain)
+
+    def heads(self, domain: str) -> list[Head | None]:
+        """Return the first task of each lane of a domain, None for a lane in which none waits."""
+        waiting = self._domains.get(domain)
+        return [None] * len(Lane) if waiting is None else list(waiting.heads)
 
     def touch(self, domain: str) -> None:
         """Reckon anew when a domain's turn is: its heads, its pace or its slots have changed."""
@@ -255,10 +265,6 @@ class WaitingQueue:
             return
         self._heap = [(*waiting.entry, domain) for domain, waiting in self._domains.items() if waiting.entry]
         heapq.heapify(self._heap)
-
-
-def _prefix(domain: str) -> bytes:
-    return domain.encode() + SEPARATOR
 
 
 def _head(key: bytes, row: bytes) -> Head:
