@@ -223,12 +223,14 @@ class Crawl(TypedDict):
 
 
 class Grant(TypedDict):
-    """Shares of a crawl's page budget between frontier partitions; partition by number."""
+    """Shares of a crawl's budgets between frontier partitions; partition by number."""
 
     crawl: str
     kind: GrantKind
     partition: int
     pages: int
+    bytes: int
+    day: int
 
 
 class Progress(TypedDict):
@@ -243,6 +245,7 @@ class Progress(TypedDict):
     redirects_received: int
     redirects_sent: int
     pages_fetched: int
+    bytes_received: int
     pages_parsed: int
     links_sent: list[int]
     links_received: int
