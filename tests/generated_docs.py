@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 from pipeline.config import Section, Settings
 from pipeline.ops.findings import KINDS
 from pipeline.topics import DAY_MS, MIB, TABLE, Topic
+from pipeline.web.tracking import TRACKING_PARAMETERS, TRACKING_PREFIX
 from tests import safeguards
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -41,7 +42,8 @@ def _default(field: Any) -> str:
     value = field.default_factory() if field.default is PydanticUndefined else field.default
     if value is None:
         return "none"
-    return f"`{json.dumps(str(value) if isinstance(value, Path) else value)}`"
+    plain = str(value) if isinstance(value, Path) else value
+    return f"`{json.dumps(plain, default=Section.model_dump)}`"
 
 
 def _choices(annotation: Any) -> str:
@@ -73,10 +75,18 @@ def findings() -> str:
     return "\n".join(["| kind | what it is |", "|---|---|", *rows])
 
 
+def tracking() -> str:
+    """Return the table of tracking parameters."""
+    rows = [f"| `{name}` | {added_by} |" for name, added_by in TRACKING_PARAMETERS.items()]
+    head = ["| parameter | who adds it |", "|---|---|", f"| `{TRACKING_PREFIX}…` | Google Analytics, campaigns |"]
+    return "\n".join([*head, *rows])
+
+
 GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("configuration.md", "configuration"): configuration,
     ("topics.md", "topics"): topics,
     ("architecture/delivery.md", "safeguards"): safeguards.table,
+    ("architecture/urls.md", "tracking"): tracking,
     ("operations/monitoring.md", "findings"): findings,
 }
 """Page and name of each part -> what makes it. The part stands between `<!-- made: NAME -->` and `<!-- end -->`."""

@@ -27,9 +27,10 @@ STANDARD_INPUT = "-"
 def url(
     urls: tuple[str, ...], base: str | None, partitions: int | None, config_file: Path | None, as_json: bool
 ) -> None:
-    """Print canonical form, key, registrable domain and partition of each URL; - reads one a line from standard input.
+    """Print what the pipeline makes of each URL; - reads one a line from standard input.
 
-    A URL that is not fetched has `refused` and why; that is an answer, not an error.
+    Canonical form, wire form, key, registrable domain and partition. A URL that is not fetched has `refused` and why;
+    that is an answer, not an error.
     """
     settings = load(config_file).settings
     for written in _given(urls):
@@ -50,7 +51,9 @@ def url(
 
 def describe(written: str, *, base: str | None, partitions: int, max_bytes: int) -> dict[str, Any]:
     """Return the row of one URL; where it is refused, all but `input` and `refused` are None."""
-    row: dict[str, Any] = dict.fromkeys(("input", "canonical", "key", "registrable_domain", "partition", "refused"))
+    row: dict[str, Any] = dict.fromkeys(
+        ("input", "canonical", "wire", "key", "registrable_domain", "partition", "refused")
+    )
     row["input"] = _printable(written)
     try:
         canonical = canonicalize(written, base, max_bytes=max_bytes)
@@ -59,6 +62,7 @@ def describe(written: str, *, base: str | None, partitions: int, max_bytes: int)
         return row
     domain = registrable_domain(canonical.host)
     row["canonical"] = canonical.href
+    row["wire"] = canonical.wire
     row["key"] = url_key(canonical.href).hex()
     row["registrable_domain"] = domain
     row["partition"] = partition_for(domain.encode(), partitions)

@@ -1,4 +1,4 @@
-"""Canonical URLs and their keys: one page, one key, whoever wrote the link. And the wire URL: what is asked for.
+"""Canonical URLs and their keys: one page, one key, whoever wrote the link. And the wire URL, as it was written.
 
 Two forms of a URL, in order of work:
 
@@ -71,7 +71,8 @@ class CanonicalUrl(NamedTuple):
         host: lower case, punycode; an IPv6 address stands without brackets, as a resolver takes it.
         port: 1 to 65535; the scheme's own where the URL names none.
         scheme: `http` or `https`.
-        wire: the wire URL, which is asked for. ASCII, without fragment and credentials; never shorter than `href`.
+        wire: the wire URL, what a browser would ask for. ASCII, without fragment and credentials; at least as long as
+            `href`.
     """
 
     href: str

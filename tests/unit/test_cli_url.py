@@ -30,6 +30,7 @@ def test_a_url_is_shown_as_the_pipeline_sees_it(run):
         {
             "input": "HTTP://www.Example.com/a?utm_source=x#b",
             "canonical": "http://www.example.com/a",
+            "wire": "http://www.example.com/a?utm_source=x",
             "key": url_key("http://www.example.com/a").hex(),
             "registrable_domain": "example.com",
             "partition": partition_for(b"example.com", 12),
@@ -41,8 +42,8 @@ def test_a_url_is_shown_as_the_pipeline_sees_it(run):
 def test_a_refusal_is_an_answer(run):
     """A list with one bad URL is still shown to its end, and the exit status is 0."""
     rows = run("ftp://h.example/", "http://h.example/")
-    refused = {"canonical": None, "key": None, "registrable_domain": None, "partition": None, "refused": "scheme"}
-    assert {"input": "ftp://h.example/", **refused} == rows[0]
+    nothing = dict.fromkeys(("canonical", "wire", "key", "registrable_domain", "partition"))
+    assert {"input": "ftp://h.example/", **nothing, "refused": "scheme"} == rows[0]
     assert rows[1]["refused"] is None
 
 
