@@ -52,6 +52,7 @@ class Task(TypedDict):
     headers_ref: str
     redirects: list[str]
     replay: bool
+    withdraw: bool
 
 
 class FrontierTask(TypedDict):
@@ -76,7 +77,7 @@ class FrontierTask(TypedDict):
     interval_ms: int
     poll: int
     render: bool
-    known_content_hash: bytes | None
+    known_content_hashes: list[bytes]
     headers_ref: str
     redirects: list[str]
     etag: str | None
@@ -124,7 +125,7 @@ class Page(TypedDict):
     max_depth: int | None
     poll: int
     render: bool
-    known_content_hash: bytes | None
+    known_content_hashes: list[bytes]
     status: int
     content_type: str
     robots_header: str
@@ -192,6 +193,7 @@ class LinkBatch(TypedDict):
     source: str
     priority: int
     max_depth: int | None
+    poll: int
     found_at_ms: int
     psl_version: str
     urls: list[str]
@@ -241,12 +243,14 @@ class Progress(TypedDict):
     waiting: int
     parked: int
     out: int
+    recurring: int
     tasks_received: int
     redirects_received: int
     redirects_sent: int
     pages_fetched: int
     bytes_received: int
     pages_parsed: int
+    pages_polled: int
     links_sent: list[int]
     links_received: int
     seen: int

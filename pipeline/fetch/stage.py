@@ -298,7 +298,7 @@ class FetchStage:
                 "depth": task["depth"],
                 "priority": task["priority"],
                 "source": task["source"],
-                **{name: task[name] for name in ("parser", "max_depth", "poll", "render", "known_content_hash")},
+                **{name: task[name] for name in ("parser", "max_depth", "poll", "render", "known_content_hashes")},
                 "status": response.status,
                 "content_type": response.content_type[:MAX_FIELD_CHARACTERS],
                 "robots_header": "\n".join(

@@ -28,7 +28,7 @@ def page_record(content: bytes, url: str = "https://n.test/", **fields: Any) -> 
         "max_depth": None,
         "poll": 0,
         "render": False,
-        "known_content_hash": None,
+        "known_content_hashes": [],
         "status": 200,
         "content_type": "text/html; charset=utf-8",
         "robots_header": "",

@@ -221,6 +221,7 @@ async def test_a_redirect_hands_the_whole_task_on(world):
         **said,
         "redirects": ["http://start.test/", world.site.url("/a", "site.test")],
         "replay": False,
+        "withdraw": False,
     } == task
     assert ["/robots.txt", "/a"] == world.site.targets
 

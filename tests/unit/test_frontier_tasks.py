@@ -38,7 +38,7 @@ def test_a_task_is_given_out_with_all_that_fetch_must_know(bench):
         "crawl": "default", "url": "http://a.test/x", "url_key": url_key("http://a.test/x"), "delivery": 1,
         "attempt": 0, "priority": 2, "depth": 1, "source": "desk", "submitted_at_ms": 7, "emitted_at_ms": START_MS,
         "not_before_ms": START_MS, "delay_ms": 1_000, "timeout_ms": 5_000, "redirects": ["http://b.test/"],
-        "etag": None, "last_modified": None, "interval_ms": 0, "poll": 0, "known_content_hash": None, **said,
+        "etag": None, "last_modified": None, "interval_ms": 0, "poll": 0, "known_content_hashes": [], **said,
     } == decode(output)  # fmt: skip
 
 
