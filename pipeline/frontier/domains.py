@@ -69,6 +69,11 @@ class DomainBook:
             del self._domains[name]
 
 
+def granted_delay_ms(granted: Politeness) -> int:
+    """Return the pause that every site is granted, whatever it asks for."""
+    return math.ceil(granted.delay_s * 1000 - 1e-6)  # up, but 0.07 s is 70 ms
+
+
 class Slots:
     """When a domain has a free slot for a task of a crawl.
 
@@ -82,7 +87,7 @@ class Slots:
     def __init__(self, domains: DomainBook, policies: Policies, granted: Politeness, settings: Frontier) -> None:
         self._domains = domains
         self._policies = policies
-        self._delay_ms = math.ceil(granted.delay_s * 1000 - 1e-6)  # up, but 0.07 s is 70 ms
+        self._delay_ms = granted_delay_ms(granted)
         self._window_ms = politeness.milliseconds(settings.window_s)
         self._window_max = settings.window_max
 
