@@ -105,7 +105,7 @@ def page_drafts(
         now_ms: time of parsing, milliseconds since the epoch.
 
     Returns:
-        Link records, the document where there is one, and always one parsed record.
+        Link records, the document where there is one that was not published before, and always one parsed record.
 
     Raises:
         InputError: the record's URL is none.
@@ -118,8 +118,10 @@ def page_drafts(
     if not followed and content.links.found:
         refused[NOFOLLOW_REFUSAL] = len(content.links.found)
     document = _document(page, content.html, domain, now_ms) if content.html else None
+    hashed = document["content_hash"] if document else _links_hash(content)
+    is_published = document is not None and hashed not in page["known_content_hashes"]
     drafts = list(link_drafts)
-    if document:
+    if document and is_published:
         drafts.append(Draft(topics.DOCUMENTS, partition, key, document))
     parsed = {
         "crawl": page["crawl"],
@@ -127,8 +129,8 @@ def page_drafts(
         "url_key": page["url_key"],
         "delivery": page["delivery"],
         "kind": content.kind.name,
-        "document_id": document["id"] if document else None,
-        "content_hash": document["content_hash"] if document else None,
+        "document_id": document["id"] if document and is_published else None,
+        "content_hash": hashed,
         "poll": page["poll"],
         "items_found": content.items_found,
         "links_found": len(content.links.found),
@@ -172,6 +174,12 @@ def link_priority(page: Mapping[str, Any]) -> int:
 def content_hash(title: str, text: str) -> bytes:
     """BLAKE2b-128 of title and text with a NUL between them, which neither can have."""
     return hashlib.blake2b(f"{title}\0{text}".encode(), digest_size=HASH_BYTES).digest()
+
+
+def _links_hash(content: Content) -> bytes | None:
+    """BLAKE2b-128 of the URLs found, in any order: what a feed, a sitemap or a list says. None where there are none."""
+    urls = sorted(content.links.found)
+    return hashlib.blake2b("\n".join(urls).encode(), digest_size=HASH_BYTES).digest() if urls else None
 
 
 def document_id(url: str, hashed: bytes) -> bytes:
@@ -226,6 +234,7 @@ def _link_drafts(page: Mapping[str, Any], content: Content, partitions: int, now
                 "source": page["source"],
                 "priority": link_priority(page),
                 "max_depth": page["max_depth"],
+                "poll": page["poll"],
                 "found_at_ms": now_ms,
                 "psl_version": PSL_VERSION,
                 "urls": urls,

@@ -93,6 +93,33 @@ def test_title_and_text_are_told_apart_in_the_hash():
     assert document_id("https://n.test/", content_hash("", "")) != content_hash("", "")
 
 
+def test_a_document_that_an_earlier_poll_gave_is_not_published_again():
+    """A page that changes and changes back, or has two faces, gives each once; links and answer still go out."""
+    body = b"<title>T</title><p>text<a href=/x>x</a>"
+    first = outputs(body, poll=1)
+    hashed = one(first, topics.DOCUMENTS)["content_hash"]
+    again = outputs(body, poll=9, known_content_hashes=[b"0" * 16, hashed])
+    assert [] == again[topics.DOCUMENTS.name]
+    parsed = one(again, topics.PARSED)
+    assert (None, hashed, 9) == (parsed["document_id"], parsed["content_hash"], parsed["poll"])
+    links = one(again, topics.LINKS)
+    assert (["https://n.test/x"], 9) == (links["urls"], links["poll"])
+    assert 1 == len(outputs(body, poll=9, known_content_hashes=[b"0" * 16])[topics.DOCUMENTS.name])
+
+
+def test_a_feed_has_changed_when_its_urls_have():
+    """It is no document: its hash says to the frontier whether a poll brought something new."""
+
+    def hash_of(*urls):
+        items = "".join(f"<item><link>https://n.test/{url}</link></item>" for url in urls)
+        body = f"<rss version='2.0'><channel>{items}</channel></rss>".encode()
+        return one(outputs(body, content_type="application/rss+xml"), topics.PARSED)["content_hash"]
+
+    assert hash_of("a", "b") == hash_of("b", "a")
+    assert hash_of("a", "b") != hash_of("b", "c")
+    assert hash_of() is None
+
+
 def test_links_go_in_one_record_for_each_partition():
     """A record a domain would cost the frontier several times as much."""
     hosts = [f"h{number}.d{number}.test" for number in range(40)]
@@ -144,7 +171,7 @@ def test_a_page_that_asks_not_to_be_indexed_gives_links_and_no_document():
     assert [] == found[topics.DOCUMENTS.name]
     assert ["https://n.test/x"] == one(found, topics.LINKS)["urls"]
     parsed = one(found, topics.PARSED)
-    assert (None, None) == (parsed["document_id"], parsed["content_hash"])
+    assert parsed["document_id"] is None
 
 
 @pytest.mark.parametrize(
