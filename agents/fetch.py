@@ -9,6 +9,7 @@ from pipeline.contracts.codec import load_codec
 from pipeline.delivery.worker import Worker
 from pipeline.fetch import holds, robots_cache
 from pipeline.fetch.stage import FetchStage
+from pipeline.ops.stage_counters import StageCounters
 from pipeline.topics import LANE_BULK, LANE_NORMAL, LANE_URGENT
 
 
@@ -16,6 +17,7 @@ def build(settings: Settings) -> Worker:
     """Wire one worker of the stage: each lane has slots of its own, so that a full one delays no other."""
     worker = Worker("fetch", settings, max_poll_records=200, compression="none")  # bodies are packed already
     stage = FetchStage(settings, load_codec(settings.registry.lock), membership_is_fresh=worker.membership_is_fresh)
+    worker.registry.register(StageCounters("fetch", stage.counters))
     urgent = max(1, round(settings.fetch.concurrency * settings.fetch.urgent_share))
     bulk = max(1, (settings.fetch.concurrency - urgent) // 3)
     normal = max(1, settings.fetch.concurrency - urgent - bulk)

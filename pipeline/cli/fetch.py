@@ -19,6 +19,7 @@ from pipeline.fetch.client import Client, Response
 from pipeline.fetch.endings import Ending, judge, judge_error
 from pipeline.fetch.guard import AddressGuard
 from pipeline.fetch.redirects import STATUSES, Cookies, leads_back
+from pipeline.fetch.wishes import read_wishes
 from pipeline.web.url import canonicalize
 
 
@@ -103,7 +104,7 @@ async def _look(start: str, settings: Fetch, guard: AddressGuard) -> _Look:
                 max_redirects=settings.max_redirects,
                 is_conditional=False,
                 retry_truncated=False,
-                now=time.time(),
+                asked=read_wishes(response, time.time()),
             )
             if ending.location is None:
                 return _Look(url, chain, response, ending, time.monotonic() - began_s)

@@ -11,7 +11,7 @@ from pipeline.fetch import redirects
 from pipeline.fetch.body import BodyTooLarge
 from pipeline.fetch.client import Response
 from pipeline.fetch.guard import RefusedAddress
-from pipeline.fetch.retry_after import retry_after_s
+from pipeline.fetch.wishes import NOTHING, Wishes
 from pipeline.web.url import CanonicalUrl
 
 Outcome = Literal[
@@ -56,8 +56,8 @@ class Ending:
         status: HTTP status; None without an answer.
         location: target of REDIRECTED.
         address: the peer's.
-        wish_s: how long the site wants to be left alone, from now; None where it said nothing.
         not_before_ms: for DEFERRED and ROBOTS_UNREACHABLE: when to come again, ms since the epoch.
+        asked: what the site asked for.
     """
 
     outcome: Outcome
@@ -65,13 +65,13 @@ class Ending:
     status: int | None = None
     location: CanonicalUrl | None = None
     address: str | None = None
-    wish_s: float | None = None
     not_before_ms: int = 0
+    asked: Wishes = NOTHING
 
     @property
     def is_overload(self) -> bool:
-        """Whether the site complained of too many requests, or named a time."""
-        return self.status in OVERLOADED or self.wish_s is not None
+        """Whether the site complained of too many requests, named a time, or allows no request for now."""
+        return self.status in OVERLOADED or self.asked.rest_s is not None
 
 
 def is_readable(response: Response) -> bool:
@@ -95,7 +95,7 @@ def judge(
     max_redirects: int,
     is_conditional: bool,
     retry_truncated: bool,
-    now: float,
+    asked: Wishes,
 ) -> Ending:
     """Say how a fetch ended.
 
@@ -106,10 +106,9 @@ def judge(
         max_redirects: longest chain.
         is_conditional: whether validators were sent.
         retry_truncated: whether a page that is not whole may be asked for again; else it is taken as it is.
-        now: wall clock, s since the epoch.
+        asked: what its headers ask for.
     """
     status = response.status
-    wish_s = retry_after_s((value.decode("latin-1") for value in response.values(b"retry-after")), now)
     location = None
     outcome: Outcome = "HTTP_ERROR"
     reason = f"http_{status}"
@@ -133,7 +132,7 @@ def judge(
         status=status,
         location=location if outcome == "REDIRECTED" else None,
         address=response.address,
-        wish_s=wish_s,
+        asked=asked,
     )
 
 

@@ -5,10 +5,12 @@ writer for a domain"). The gate decides nothing lasting: what it can't let pass 
 again.
 
 - One request at a time; the delay runs from the end of the last response. With a delay of 0: `per_domain` at once.
+- Between two requests lies the longer of their delays, and never less than any host of the domain has asked for.
 - First come, first served, per domain.
 - A partition that was just taken over: the former owner may have asked any of its domains a moment ago, so the first
   request of each waits a full delay.
-- A site that said when to come again (`hold`) is left alone until then.
+- A site that said when to come again (`hold`) is left alone until then; what a site still allows is shared out over the
+  time until it counts anew (`share`).
 """
 
 from __future__ import annotations
@@ -95,9 +97,10 @@ class Slot:
 class _Waiter:
     """One who waits; `granted` becomes a slot or the time to come again."""
 
-    __slots__ = ("deadline", "granted", "not_before")
+    __slots__ = ("deadline", "delay_s", "granted", "not_before")
 
-    def __init__(self, not_before: float, deadline: float) -> None:
+    def __init__(self, delay_s: float, not_before: float, deadline: float) -> None:
+        self.delay_s = delay_s
         self.not_before = not_before
         self.deadline = deadline
         self.granted: asyncio.Future[Slot | Deferred] = asyncio.get_running_loop().create_future()
@@ -108,37 +111,53 @@ class _Domain:
 
     Attributes:
         last_end: end of the last response, or the takeover of its partition.
+        last_delay_s: delay of the last request: it holds for the one that follows, too.
         held_until: earliest request by the site's own wish.
-        delay_s: longest delay that was asked for: what one host of the domain wants holds for all of them.
+        host_delay_s: longest delay that a host asked for: what one host of the domain wants holds for all of them.
+        shared_s: pause by which the requests that a site still allows are shared out.
+        shared_until: end of that.
         out: requests that are out.
         out_alone: whether the one that is out has a delay, and so no company.
     """
 
-    __slots__ = ("delay_s", "held_until", "last_end", "out", "out_alone", "timer", "waiters")
+    __slots__ = (
+        "held_until", "host_delay_s", "last_delay_s", "last_end", "out", "out_alone", "shared_s", "shared_until",
+        "timer", "waiters",
+    )  # fmt: skip
 
     def __init__(self, last_end: float) -> None:
         self.last_end = last_end
+        self.last_delay_s = 0.0
         self.held_until = last_end
-        self.delay_s = 0.0
+        self.host_delay_s = 0.0
+        self.shared_s = 0.0
+        self.shared_until = last_end
         self.out = 0
         self.out_alone = False
         self.waiters: deque[_Waiter] = deque()
         self.timer: Timer | None = None
 
-    def earliest(self, waiter: _Waiter) -> float:
-        """When the waiter's request may start, once nothing is in its way."""
-        return max(self.last_end + self.delay_s, self.held_until, waiter.not_before)
+    def earliest(self, waiter: _Waiter, end: float, delay_s: float) -> float:
+        """When the waiter's request may start after one that ended at `end` and had a delay of `delay_s`."""
+        rested = end + max(self.host_delay_s, delay_s, waiter.delay_s)
+        shared = min(end + self.shared_s, self.shared_until)
+        return max(rested, shared, self.held_until, waiter.not_before)
 
-    def has_room(self, per_domain: int) -> bool:
-        """Whether what is out leaves room for a request."""
-        if self.delay_s or self.out_alone:
+    def is_alone(self, waiter: _Waiter, now: float) -> bool:
+        """Whether the waiter's request has no company."""
+        return max(self.host_delay_s, waiter.delay_s) > 0 or (self.shared_s > 0 and now < self.shared_until)
+
+    def has_room(self, waiter: _Waiter, per_domain: int, now: float) -> bool:
+        """Whether what is out leaves room for the waiter's request."""
+        if self.out_alone or self.is_alone(waiter, now):
             return self.out == 0
         return self.out < per_domain
 
     def may_be_forgotten(self, now: float) -> bool:
         if self.out or self.waiters:
             return False
-        return now > max(self.held_until, self.last_end + self.delay_s + RETAINED_S)
+        rested = self.last_end + max(self.host_delay_s, self.last_delay_s) + RETAINED_S
+        return now > max(self.held_until, self.shared_until, rested)
 
 
 class DomainGate:
@@ -182,13 +201,16 @@ class DomainGate:
                     waiter.granted.set_result(Deferred(self._clock.now()))
             self._serve(domain)  # ends its alarm
 
-    async def acquire(self, domain: str, partition: int, *, delay_s: float, not_before: float = 0.0) -> Slot | Deferred:
+    async def acquire(
+        self, domain: str, partition: int, *, delay_s: float, host_delay_s: float = 0.0, not_before: float = 0.0
+    ) -> Slot | Deferred:
         """Wait for leave to make one request.
 
         Args:
             domain: registrable domain.
             partition: the one it belongs to.
-            delay_s: pause since the end of the last response; a longer one that was asked for before holds on.
+            delay_s: pause between this request and the one before, and the one after it.
+            host_delay_s: pause that the host itself asks for; the longest that any host asked for holds on.
             not_before: earliest start, gate clock.
 
         Returns:
@@ -196,8 +218,8 @@ class DomainGate:
         """
         state = self._state(domain, partition)
         now = self._clock.now()
-        state.delay_s = max(state.delay_s, delay_s)
-        waiter = _Waiter(not_before, now + self._max_wait_s)
+        state.host_delay_s = max(state.host_delay_s, host_delay_s)
+        waiter = _Waiter(delay_s, not_before, now + self._max_wait_s)
         expected = self._expected(state, waiter, now)
         if expected > waiter.deadline:
             return Deferred(expected)
@@ -213,6 +235,12 @@ class DomainGate:
         """Let nobody ask the domain before `until` (gate clock): the site's own wish. It is never shortened."""
         state = self._state(domain, partition)
         state.held_until = max(state.held_until, until)
+        self._serve(state)
+
+    def share(self, domain: str, partition: int, pause_s: float, until: float) -> None:
+        """Keep a pause between requests until a time (gate clock): the last that was said holds."""
+        state = self._state(domain, partition)
+        state.shared_s, state.shared_until = pause_s, until
         self._serve(state)
 
     def _state(self, name: str, partition: int) -> _Domain:
@@ -232,10 +260,10 @@ class DomainGate:
 
     def _expected(self, state: _Domain, waiter: _Waiter, now: float) -> float:
         """When the waiter's turn comes at the earliest: as if those before it took no time but their delays."""
-        start, end = now, now if state.out else state.last_end
+        start, end, delay_s = now, now if state.out else state.last_end, state.last_delay_s
         for each in (*state.waiters, waiter):
-            start = max(start, end + state.delay_s, state.held_until, each.not_before)
-            end = start
+            start = max(start, state.earliest(each, end, delay_s))
+            end, delay_s = start, each.delay_s
         return start
 
     def _serve(self, state: _Domain) -> None:
@@ -246,14 +274,14 @@ class DomainGate:
         now = self._clock.now()
         while state.waiters:
             first = state.waiters[0]
-            start = state.earliest(first)
-            has_room = state.has_room(self._per_domain)
+            start = state.earliest(first, state.last_end, state.last_delay_s)
+            has_room = state.has_room(first, self._per_domain, now)
             if first.granted.done():  # cancelled, and not yet awake to withdraw
                 pass
             elif has_room and start <= now:
                 state.out += 1
-                state.out_alone = state.delay_s > 0
-                first.granted.set_result(Slot(partial(self._take_back, state)))
+                state.out_alone = state.is_alone(first, now)
+                first.granted.set_result(Slot(partial(self._take_back, state, first.delay_s)))
             elif now >= first.deadline or start > first.deadline:
                 first.granted.set_result(Deferred(max(start, now)))
             else:
@@ -262,11 +290,12 @@ class DomainGate:
                 return
             state.waiters.popleft()
 
-    def _take_back(self, state: _Domain, used: bool) -> None:
+    def _take_back(self, state: _Domain, delay_s: float, used: bool) -> None:
         state.out -= 1
         state.out_alone = False
         if used:
             state.last_end = self._clock.now()
+            state.last_delay_s = delay_s
         self._serve(state)
 
     def _withdraw(self, state: _Domain, waiter: _Waiter) -> None:

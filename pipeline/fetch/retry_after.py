@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-LONGEST_S: Final = 86_400.0
-"""A longer wish is kept for a day; then the site is asked once and can repeat it."""
+LONGEST_S: Final = 30 * 86_400.0
+"""A longer wish is kept for 30 days; then the site is asked once and can repeat it."""
+BELIEVED_SKEW_S: Final = 86_400.0
+"""A site's clock that is further off is not believed."""
 _CENTURY_PIVOT_S: Final = 50 * 365.25 * 86_400
 """A two-digit year that seems to be more than 50 years ahead is in the past (RFC 9110 5.6.7)."""
 
@@ -24,29 +26,60 @@ _DATES: Final = (
 )
 
 
-def retry_after_s(values: Iterable[str], now: float) -> float | None:
+def retry_after_s(values: Iterable[str], now: float, *, site_now: float | None = None) -> float | None:
     """Return how long a site wants to be left alone.
 
     Args:
         values: the Retry-After lines of a response; the longest wish counts.
         now: wall clock, s since the epoch.
+        site_now: the site's own clock as its Date field tells it; None where it told nothing. A date is the site's
+            time: by which of the two clocks it is later is how it is read, so that a clock that is behind shortens
+            nothing.
 
     Returns:
         Seconds from now, 0 to `LONGEST_S`; a date that is past is 0. None where no line has one of the two forms
         (seconds without a sign or a point, or a date in one of its three spellings): then nothing was said.
     """
-    return max((wish for value in values if (wish := _wish_s(value.strip(" \t"), now)) is not None), default=None)
+    earlier = now if site_now is None else min(now, site_now)
+    return max((wish for value in values if (wish := _wish_s(value.strip(" \t"), earlier)) is not None), default=None)
+
+
+def site_clock(dates: Iterable[str], now: float) -> float | None:
+    """Return what the time was at the site when it answered, by its Date field (RFC 9110 6.6.1).
+
+    Args:
+        dates: the Date lines of the response.
+        now: wall clock, s since the epoch.
+
+    Returns:
+        Seconds since the epoch; None without a date, or where it is more than `BELIEVED_SKEW_S` off.
+    """
+    for text in dates:
+        at = http_date(text.strip(" \t"), now)
+        if at is not None and abs(at - now) <= BELIEVED_SKEW_S:
+            return at
+    return None
+
+
+def http_date(text: str, now: float) -> float | None:
+    """Read an HTTP date in any of its three forms (RFC 9110 5.6.7).
+
+    Args:
+        text: without blanks around it.
+        now: wall clock, s since the epoch; two-digit years are read by it.
+
+    Returns:
+        Seconds since the epoch; None where it is no date.
+    """
+    match = next((match for pattern in _DATES if (match := pattern.fullmatch(text))), None)
+    return None if match is None else _timestamp(match, now)
 
 
 def _wish_s(text: str, now: float) -> float | None:
     if _SECONDS.fullmatch(text):
         return min(LONGEST_S, float(text[:20]))
-    for pattern in _DATES:
-        match = pattern.fullmatch(text)
-        if match is not None:
-            at = _timestamp(match, now)
-            return None if at is None else min(LONGEST_S, max(0.0, at - now))
-    return None
+    at = http_date(text, now)
+    return None if at is None else min(LONGEST_S, max(0.0, at - now))
 
 
 def _timestamp(match: re.Match[str], now: float) -> float | None:

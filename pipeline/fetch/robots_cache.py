@@ -30,7 +30,7 @@ from pipeline.fetch import redirects
 from pipeline.fetch.body import Limits
 from pipeline.fetch.client import Client, Response
 from pipeline.fetch.gate import Deferred, DomainGate
-from pipeline.fetch.retry_after import retry_after_s
+from pipeline.fetch.wishes import read_wishes
 from pipeline.web.robots import MAX_BYTES, RobotsRules
 from pipeline.web.url import CanonicalUrl
 
@@ -60,7 +60,7 @@ class Robots:
         fetched_at_ms: ms since the epoch.
         expires_at_ms: when it is asked for again, ms since the epoch.
         wish_until_ms: until when the site wants to be left alone, ms since the epoch; None where it said nothing. Only
-            in memory: the gate and the frontier are told.
+            in memory: the frontier is told.
         size_bytes: length of the file, as far as it was read.
         unsaved: the contract record, while it is not on its way to the partition's state.
     """
@@ -164,8 +164,6 @@ class RobotsCache:
             if isinstance(answer, Deferred):
                 return answer
             robots = self._read(key[1], answer, known)
-            if robots.wish_until_ms is not None:
-                self._gate.hold(domain, partition, self._gate.now() + robots.wish_until_ms / 1000 - self._now())
             self._remember(key, robots)
         finally:
             del self._flights[key]
@@ -230,6 +228,7 @@ class RobotsCache:
                     response = await self._client.get(place, limits=self._limits, wants=_is_success)
                 except SiteError as exc:
                     return exc
+                read_wishes(response, self._now()).heed(self._gate, domain, partition)
             if response.status not in redirects.STATUSES:
                 return response
             try:
@@ -255,8 +254,8 @@ class RobotsCache:
             fault = answer.reason
         elif answer is not None:
             status, fault = answer.status, _fault(answer)
-            wish_s = retry_after_s((value.decode("latin-1") for value in answer.values(b"retry-after")), now)
-            wish_ms = None if wish_s is None else math.ceil(wish_s * 1000)
+            rest_s = read_wishes(answer, now).rest_s
+            wish_ms = None if rest_s is None else math.ceil(rest_s * 1000)
             if not fault and _is_success(answer):
                 state, file = "RULES", answer.body.data
         pause_ms = int(KEPT_S * 1000)

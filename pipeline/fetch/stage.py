@@ -12,6 +12,7 @@ import math
 import re
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -26,12 +27,13 @@ from pipeline.errors import InputError, SiteError
 from pipeline.fetch import redirects
 from pipeline.fetch.body import Body
 from pipeline.fetch.client import Client, Response
-from pipeline.fetch.endings import Ending, judge, judge_error, wants_page
+from pipeline.fetch.endings import OVERLOADED, Ending, judge, judge_error, wants_page
 from pipeline.fetch.gate import Deferred, DomainGate, GateClock
 from pipeline.fetch.guard import AddressGuard
 from pipeline.fetch.holds import Holds
 from pipeline.fetch.robots_cache import RobotsCache, origin_of
 from pipeline.fetch.transport import UNSENT, StaleMembership
+from pipeline.fetch.wishes import NOTHING, Wishes, read_wishes
 from pipeline.web.domains import registrable_domain
 from pipeline.web.url import CanonicalUrl, canonicalize
 
@@ -63,6 +65,9 @@ class _Visit:
         spent_s: time they took.
         crawl_delay_s: what robots.txt asks for; None for nothing.
         response: the last answer.
+        asked: what its headers ask for.
+        robots_wish_ms: until when the answer that brought robots.txt asked to be left alone, ms since the epoch; None
+            for nothing.
     """
 
     task: Task
@@ -74,12 +79,14 @@ class _Visit:
     spent_s: float = 0.0
     crawl_delay_s: float | None = None
     response: Response | None = None
+    asked: Wishes = NOTHING
+    robots_wish_ms: int | None = None
 
     @property
     def delay_s(self) -> float:
-        """Pause between requests to the domain: the longest of what is asked for."""
-        configured_ms: int = self.task["delay_ms"]
-        return max(configured_ms / 1000, self.crawl_delay_s or 0.0)
+        """Pause between requests to the domain, as the frontier has reckoned it."""
+        delay_ms: int = self.task["delay_ms"]
+        return delay_ms / 1000
 
 
 class FetchStage:
@@ -94,6 +101,9 @@ class FetchStage:
         now: wall clock, s since the epoch.
         gate_clock: of the domain gate; injected by tests.
         tls: a verifying context; None takes the usual certificate authorities.
+
+    Attributes:
+        counters: since the worker started: `rate_limits_ignored`.
     """
 
     def __init__(
@@ -107,6 +117,7 @@ class FetchStage:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         fetch = settings.fetch
+        self.counters: Counter[str] = Counter()
         self._settings = fetch
         self._retries_truncated = settings.frontier.max_attempts > 1
         self._worker = settings.worker.name
@@ -154,6 +165,7 @@ class FetchStage:
                 ending = await self._run(visit)
             except StaleMembership:
                 ending = Ending("DEFERRED", "stale_membership", not_before_ms=self._now_ms())
+            ending = self._with_robots_wish(visit, ending)
         return self._result(record, visit, ending)
 
     async def dead_letter_outputs(self, record: SourceRecord, reason: str) -> list[Output]:
@@ -192,7 +204,11 @@ class FetchStage:
         cookies = redirects.Cookies()
         for hop in range(self._settings.max_redirects + 1):
             slot = await self._gate.acquire(
-                visit.domain, visit.partition, delay_s=visit.delay_s, not_before=self._not_before(visit)
+                visit.domain,
+                visit.partition,
+                delay_s=visit.delay_s,
+                host_delay_s=visit.crawl_delay_s or 0.0,
+                not_before=self._not_before(visit),
             )
             if isinstance(slot, Deferred):
                 # An attempt, for put off each time a cookie gate behind a long delay would be asked for ever.
@@ -211,7 +227,7 @@ class FetchStage:
             max_redirects=self._settings.max_redirects,
             is_conditional=bool(_validators(visit.task)),
             retry_truncated=self._retries_truncated and visit.task["attempt"] == 0,
-            now=self._now(),
+            asked=visit.asked,
         )
 
     async def _ask_robots(self, visit: _Visit) -> Ending | None:
@@ -225,12 +241,9 @@ class FetchStage:
         )
         if isinstance(robots, Deferred):
             return self._deferred(robots, "robots_gate")
+        visit.robots_wish_ms = robots.wish_until_ms
         if robots.state == "CLOSED":
-            until_ms = robots.wish_until_ms
-            wish_s = None if until_ms is None else max(0.0, until_ms / 1000 - self._now())
-            return Ending(
-                "ROBOTS_UNREACHABLE", robots.reason, robots.status, wish_s=wish_s, not_before_ms=robots.expires_at_ms
-            )
+            return Ending("ROBOTS_UNREACHABLE", robots.reason, robots.status, not_before_ms=robots.expires_at_ms)
         if robots.rules is not None:
             agent = self._settings.user_agent
             visit.crawl_delay_s = robots.rules.crawl_delay_s(agent)
@@ -256,12 +269,27 @@ class FetchStage:
             raise
         visit.requests += 1
         visit.spent_s += response.elapsed_s
+        visit.asked = read_wishes(response, self._now())
+        self.counters["rate_limits_ignored"] += visit.asked.limits_ignored
+        # Before the slot is given back: whoever waits for it must know.
+        visit.asked.heed(self._gate, visit.domain, visit.partition)
+        if visit.asked.rest_s is None and response.status in OVERLOADED:
+            self._gate.hold(visit.domain, visit.partition, self._gate.now() + self._unsaid_rest_s)
         return response
+
+    def _with_robots_wish(self, visit: _Visit, ending: Ending) -> Ending:
+        """Tell what the answer that brought robots.txt asked for, too, while it holds."""
+        now_ms = self._now_ms()
+        until_ms = visit.robots_wish_ms
+        if until_ms is None or until_ms <= now_ms:
+            return ending
+        wish_s = max((until_ms - now_ms) / 1000, ending.asked.wish_s or 0.0)
+        return replace(ending, asked=ending.asked._replace(wish_s=wish_s))
 
     def _rest(self, visit: _Visit, ending: Ending) -> list[Change]:
         """Keep what is in the lane already from a site that asked for rest; the frontier hears of it only later."""
-        pause_s = ending.wish_s
-        if pause_s is None and ending.outcome == "RATE_LIMITED":
+        pause_s = ending.asked.rest_s
+        if pause_s is None and ending.outcome in {"RATE_LIMITED", "HTTP_ERROR"} and ending.status in OVERLOADED:
             pause_s = self._unsaid_rest_s
         if pause_s is None:
             return self._holds.over(visit.domain, visit.partition)
@@ -320,6 +348,7 @@ class FetchStage:
         response = visit.response
         body = response.body if response else Body()
         now_ms = self._now_ms()
+        wish_s, limit, _ = ending.asked
         return self._encode_outcome(
             {
                 **_named(visit.task),
@@ -328,7 +357,9 @@ class FetchStage:
                 "reason": ending.reason,
                 "location": ending.location and ending.location.href,
                 "address": ending.address,
-                "retry_after_ms": None if ending.wish_s is None else now_ms + math.ceil(ending.wish_s * 1000),
+                "retry_after_ms": None if wish_s is None else now_ms + math.ceil(wish_s * 1000),
+                "rate_limit_reset_ms": limit and now_ms + math.ceil(limit.reset_s * 1000),
+                "rate_limit_remaining": limit and limit.remaining,
                 "not_before_ms": ending.not_before_ms,
                 "crawl_delay_ms": None if visit.crawl_delay_s is None else math.ceil(visit.crawl_delay_s * 1000),
                 "requests": visit.requests,

@@ -8,6 +8,7 @@ from pipeline.fetch.client import Response
 from pipeline.fetch.endings import Ending, judge, judge_error, wants_page
 from pipeline.fetch.guard import RefusedAddress
 from pipeline.fetch.redirects import Cookies, leads_back, target
+from pipeline.fetch.wishes import read_wishes
 
 URL = "http://site.test/a"
 
@@ -28,7 +29,7 @@ def ending(response: Response, **given) -> Ending:
         "max_redirects": 10,
         "is_conditional": False,
         "retry_truncated": False,
-        "now": 1000.0,
+        "asked": read_wishes(response, 1000.0),
     }
     return judge(response, **{**world, **given})
 
@@ -111,13 +112,31 @@ def test_a_site_that_complains_is_heard():
     assert ("RATE_LIMITED", "http_429", 120.0, True) == (
         limited.outcome,
         limited.reason,
-        limited.wish_s,
+        limited.asked.wish_s,
         limited.is_overload,
     )
     assert ending(answer(503)).is_overload
     assert ending(answer(200, ("Retry-After", "5"))).is_overload
     assert not ending(answer(500)).is_overload
-    assert ending(answer(429, ("Retry-After", "soon"))).wish_s is None
+    assert ending(answer(429, ("Retry-After", "soon"))).asked.wish_s is None
+
+
+def test_a_window_that_is_used_up_is_a_wish_and_one_that_is_not_is_none():
+    """The next request would be refused: whoever owns the domain next must hear of it, so it is committed at once."""
+    used_up = ending(answer(200, ("RateLimit", '"default";r=0;t=30')))
+    assert ("FETCHED", 30.0, True) == (used_up.outcome, used_up.asked.rest_s, used_up.is_overload)
+    assert 60 == ending(answer(200, ("RateLimit", '"d";r=0;t=30'), ("Retry-After", "60"))).asked.rest_s
+    some_left = ending(answer(200, ("RateLimit", '"default";r=3;t=30')))
+    assert (None, False) == (some_left.asked.rest_s, some_left.is_overload)
+
+
+def test_a_date_is_read_by_the_site_s_own_clock():
+    """A clock that is behind here or there must not bring the next request before its time."""
+    in_two_minutes = ("Retry-After", "Thu, 01 Jan 1970 00:18:40 GMT")
+    assert 120 == ending(answer(429, in_two_minutes)).asked.wish_s
+    assert 180 == ending(answer(429, in_two_minutes, ("Date", "Thu, 01 Jan 1970 00:15:40 GMT"))).asked.wish_s
+    assert 120 == ending(answer(429, in_two_minutes, ("Date", "Thu, 01 Jan 1970 00:17:40 GMT"))).asked.wish_s
+    assert 120 == ending(answer(429, in_two_minutes, ("Date", "Thu, 01 Jan 1969 00:17:40 GMT"))).asked.wish_s
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

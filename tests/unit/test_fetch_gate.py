@@ -111,12 +111,40 @@ async def test_a_request_with_a_delay_has_no_company(gate, clock):
 
 async def test_a_delay_that_one_host_wants_holds_for_its_whole_domain(gate, clock):
     """A record that was dealt before the crawl-delay was known must not come closer than it allows."""
-    (await granted(ask(gate, 1.0))).release()
-    unaware = ask(gate, 0.2)
-    await clock.advance(0.9)
-    assert not unaware.done()
+    (await granted(ask(gate, 0.2, host_delay_s=1.0))).release()
+    for _ in range(2):
+        unaware = ask(gate, 0.2)
+        await clock.advance(0.9)
+        assert not unaware.done()
+        await clock.advance(0.1)
+        (await granted(unaware)).release()
+
+
+async def test_the_longer_delay_of_two_neighbours_lies_between_them(gate, clock):
+    """A crawl with a long delay is granted it before and after; one with a short delay is not slowed down for ever."""
+    (await granted(ask(gate, 3.0))).release()
+    for pause_s in (3.0, 0.5):
+        quick = ask(gate, 0.5)
+        await clock.advance(pause_s - 0.1)
+        assert not quick.done()
+        await clock.advance(0.1)
+        (await granted(quick)).release()
+
+
+async def test_what_a_site_still_allows_is_shared_out_until_it_counts_anew(gate, clock):
+    """What is in the lane already would spend it at once, and the rest of the window would be refusals."""
+    gate.share(DOMAIN, PARTITION, 4.0, clock.now() + 6.0)
+    (await granted(ask(gate, 0.0))).release()
+    second, third = ask(gate, 0.0), ask(gate, 0.0)
+    await clock.advance(3.9)
+    assert not second.done()
     await clock.advance(0.1)
-    await granted(unaware)
+    (await granted(second)).release()
+    await clock.advance(1.9)
+    assert not third.done()
+    await clock.advance(0.1)
+    await granted(third)
+    await granted(ask(gate, 0.0))
 
 
 async def test_who_can_not_come_soon_is_told_at_once(gate, clock):
@@ -279,6 +307,7 @@ STEPS = st.lists(
         st.tuples(st.just("discard"), st.integers(0, 9), st.none()),
         st.tuples(st.just("cancel"), st.integers(0, 9), st.none()),
         st.tuples(st.just("hold"), st.integers(0, 1), st.sampled_from([0.25, 2.0, 30.0])),
+        st.tuples(st.just("share"), st.integers(0, 1), st.sampled_from([0.5, 5.0])),
         st.tuples(st.just("advance"), st.just(0), st.sampled_from([0.125, 0.5, 1.0, 4.0, 70.0])),
     ),
     max_size=40,
@@ -298,6 +327,8 @@ async def _play(steps) -> None:
     gate._sweep_at = 1
     gate.opened(PARTITION)
     last_end = {0: clock.now(), 1: clock.now()}
+    last_delay_s = {0: 0.0, 1: 0.0}
+    shared = {0: (0.0, 0.0), 1: (0.0, 0.0)}
     held_until = {0: 0.0, 1: 0.0}
     out: dict[int, list[tuple[float, Slot]]] = {0: [], 1: []}
     tasks: list[tuple[int, float, float, asyncio.Task[Slot | Deferred]]] = []
@@ -315,7 +346,9 @@ async def _play(steps) -> None:
             if isinstance(answer, Deferred):
                 assert answer.not_before >= asked
                 continue
-            assert clock.now() >= last_end[domain] + delay_s
+            assert clock.now() >= last_end[domain] + max(delay_s, last_delay_s[domain])
+            pause_s, until = shared[domain]
+            assert clock.now() >= min(until, last_end[domain] + pause_s)
             assert clock.now() >= held_until[domain]
             if delay_s or any(delay for delay, _ in out[domain]):
                 assert [] == out[domain]
@@ -328,15 +361,18 @@ async def _play(steps) -> None:
         elif kind == "hold":
             held_until[number] = max(held_until[number], clock.now() + value)
             gate.hold(str(number), PARTITION, clock.now() + value)
+        elif kind == "share":
+            shared[number] = value, clock.now() + 3 * value
+            gate.share(str(number), PARTITION, *shared[number])
         elif kind == "advance":
             await clock.advance(value, collect)
         elif kind == "cancel" and tasks:
             tasks[number % len(tasks)][3].cancel()
         elif kind in {"release", "discard"} and (busy := [domain for domain in out if out[domain]]):
             domain = busy[number % len(busy)]
-            _, slot = out[domain].pop()
+            delay_s, slot = out[domain].pop()
             if kind == "release":
-                last_end[domain] = clock.now()
+                last_end[domain], last_delay_s[domain] = clock.now(), delay_s
                 slot.release()
             else:
                 slot.discard()

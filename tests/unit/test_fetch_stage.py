@@ -337,6 +337,61 @@ async def test_a_429_without_a_time_rests_too(world):
     assert ("DEFERRED", "gate") == (await world.handle()).kind
 
 
+async def test_nobody_slips_through_between_a_refusal_and_the_rest_after_it(world):
+    """Without a delay whoever waits for the slot is let in the moment it is given back."""
+    for number in range(20):
+        world.site.answers[f"/limited?{number}"] = response(b"", status="503 x")
+    await world.handle("/a")
+    handled = await asyncio.gather(*[world.handle(f"/limited?{number}") for number in range(20)])
+    kinds = [each.kind for each in handled]
+    refused = kinds.count(("HTTP_ERROR", "http_503"))
+    assert 1 <= refused <= 8
+    assert 20 - refused == kinds.count(("DEFERRED", "gate"))
+
+
+async def test_a_window_that_is_used_up_is_waited_for(world):
+    """The page is a page; the next would be refused."""
+    world.site.answers["/a"] = response(PAGE, 'RateLimit: "default";r=0;t=120')
+    handled = await world.handle()
+    assert (("FETCHED", ""), True) == (handled.kind, handled.result.urgent)
+    assert (0, None) == (handled.outcome["rate_limit_remaining"], handled.outcome["retry_after_ms"])
+    assert 118 < handled.outcome["rate_limit_reset_ms"] / 1000 - time.time() <= 121
+    assert ["h"] == [change.table for change in handled.result.changes if change.key == b"site.test"]
+    assert ("DEFERRED", "gate") == (await world.handle()).kind
+
+
+async def test_what_a_window_still_allows_is_told_and_shared_out(world):
+    """The frontier plans by it; what is in the lane already keeps the pace at once."""
+    await world.handle("/robots")
+    world.site.answers["/a"] = response(PAGE, "X-RateLimit-Remaining: 4", "X-RateLimit-Reset: 1")
+    began = time.time()
+    handled = await world.handle()
+    assert 4 == handled.outcome["rate_limit_remaining"]
+    assert 0.9 < handled.outcome["rate_limit_reset_ms"] / 1000 - began <= 2
+    await world.handle("/b")
+    first, second = world.site.requests[-2:]
+    assert second.at - first.at >= 0.25
+
+
+async def test_a_limit_that_can_not_be_believed_is_counted(world):
+    """An operator can see which sites say nonsense."""
+    world.site.answers["/a"] = response(PAGE, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 99999999999999999")
+    handled = await world.handle()
+    assert (None, None) == (handled.outcome["rate_limit_reset_ms"], handled.outcome["rate_limit_remaining"])
+    assert 1 == world.stage.counters["rate_limits_ignored"]
+
+
+async def test_what_came_with_robots_txt_is_heeded_and_told(world):
+    """It is a request as any other: a window may end with it."""
+    world.site.answers["/robots.txt"] = response(b"", 'RateLimit: "default";r=0;t=120')
+    handled = await world.handle()
+    assert ("DEFERRED", "gate") == handled.kind
+    for name in ("retry_after_ms", "not_before_ms"):
+        assert 118 < handled.outcome[name] / 1000 - time.time() <= 121
+    assert "h" in [change.table for change in handled.result.changes]
+    assert ["/robots.txt"] == world.site.targets
+
+
 async def test_a_retry_after_is_heard_on_any_answer(world):
     """RFC 9110 10.2.3: also on 503 and on redirects; and a page with one is a page all the same."""
     world.site.answers["/a"] = response(PAGE, "Retry-After: 0")
