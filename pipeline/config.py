@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from pipeline.errors import ConfigurationError
 
 ENV_PREFIX = "HEADRACE_"
 SECTION_SEPARATOR = "__"
 DEFAULT_FILE = "headrace.toml"
+
+
+_TOKEN_REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+|sha256:[0-9a-f]{64}")
+
+
+def _token_reference(text: str) -> str:
+    if not _TOKEN_REFERENCE.fullmatch(text):
+        # What stands there may be a token: it is not repeated.
+        raise ValueError("not env:NAME, file:PATH or sha256: with 64 hexadecimal digits")
+    return text
 
 
 class Section(BaseModel):
@@ -155,6 +166,59 @@ class Worker(Section):
     )
 
 
+class Tasks(Section):
+    """Tasks that people and programs submit, by file or by the API."""
+
+    max_file_bytes: int = Field(32 << 20, gt=0, description="largest file of tasks; about 200 bytes of memory a byte")
+    min_interval_s: float = Field(10.0, ge=1, description="shortest pause between polls that a task may ask for")
+
+
+class RateClass(Section):
+    """What a user of the API may do: a token bucket."""
+
+    burst: int = Field(ge=1, le=100_000, description="requests, or tasks of one request, that may come at once")
+    per_s: float = Field(gt=0, le=100_000, allow_inf_nan=False, description="how many more may come every second")
+
+
+class ApiUser(Section):
+    """Somebody who may use the API. A token stands here by reference, never itself."""
+
+    rate: str = Field("guest", description="name of a class")
+    tokens: list[Annotated[str, AfterValidator(_token_reference)]] = Field(
+        min_length=1, description="each env:NAME, file:PATH or sha256:HEX; two while one replaces the other"
+    )
+
+
+class Api(Section):
+    """The HTTP API of tasks."""
+
+    host: str = Field("127.0.0.1", description="address to listen on; TLS is for a proxy before it")
+    port: int = Field(8470, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    users: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")], ApiUser] = Field(
+        default_factory=dict, description="by name: `rate`, the class, and `tokens`, references to its tokens"
+    )
+    classes: dict[str, RateClass] = Field(
+        default_factory=lambda: {
+            "guest": RateClass(burst=5, per_s=1),
+            "member": RateClass(burst=30, per_s=5),
+            "vip": RateClass(burst=100, per_s=20),
+        },
+        description="by name: `burst`, what may come at once, and `per_s`, how many more every second",
+    )
+    max_body_bytes: int = Field(1 << 20, gt=0, description="largest body of a request")
+    request_s: float = Field(15.0, gt=0, description="time for a request, from its head to the answer")
+    max_requests: int = Field(256, ge=1, description="requests under way at once; more are told to come back")
+    idempotency_s: float = Field(86_400.0, gt=0, description="how long an Idempotency-Key is remembered")
+    idempotency_bytes: int = Field(1 << 20, gt=0, description="memory for the remembered keys and answers of a user")
+
+    @model_validator(mode="after")
+    def _classes_are_known(self) -> Self:
+        for name, user in self.users.items():
+            if user.rate not in self.classes:
+                raise ValueError(f"users.{name}.rate: no class {user.rate!r}; there are {', '.join(self.classes)}")
+        return self
+
+
 class Settings(Section):
     """Everything."""
 
@@ -168,6 +232,8 @@ class Settings(Section):
     parse: Parse = Parse()
     store: Store = Store()
     worker: Worker = Worker()
+    tasks: Tasks = Tasks()
+    api: Api = Api()
 
 
 class Loaded:

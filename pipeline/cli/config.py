@@ -11,7 +11,7 @@ import click
 from pydantic import SecretStr
 
 from pipeline.cli.options import config_option, json_option, print_json
-from pipeline.config import Loaded, Settings, load
+from pipeline.config import Loaded, Section, Settings, load
 
 HIDDEN = "(hidden)"
 DEFAULT = "default"
@@ -64,6 +64,8 @@ def _shown(value: Any) -> Any:
         return HIDDEN
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Section):
+        value = value.model_dump()
     if isinstance(value, str):
         return USER_IN_URL.sub(HIDDEN, value)
     if isinstance(value, dict):

@@ -10,12 +10,12 @@ from confluent_kafka import Producer
 
 from pipeline.contracts.codec import Codecs
 from pipeline.errors import BrokerError, InputError
-from pipeline.topics import CRAWLS, TASKS, TASKS_URGENT
+from pipeline.tasks.records import topic_of
+from pipeline.topics import CRAWLS, TASKS
 from pipeline.web.domains import registrable_domain
 from pipeline.web.url import canonicalize
 
 FLUSH_S = 10.0
-URGENT_PRIORITY = 1
 PRIORITIES = range(1, 6)
 
 
@@ -80,12 +80,12 @@ class Submission:
         """
         if priority not in PRIORITIES:
             raise InputError("invalid_task", f"{priority} is not 1 (urgent) to 5 (bulk)", "priority")
-        tasks = [(canonicalize(url), url) for url in urls]
-        topic = TASKS_URGENT if priority == URGENT_PRIORITY else TASKS
-        for canonical, _ in tasks:
+        tasks = [canonicalize(url) for url in urls]
+        topic = topic_of(priority)
+        for canonical in tasks:
             task = {
                 "crawl": crawl,
-                "url": canonical.href,
+                "url": canonical.wire,
                 "priority": priority,
                 "depth": 0,
                 "source": source,

@@ -1,0 +1,1 @@
+"""The HTTP API: tasks submitted, and what became of them."""
