@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pipeline.errors import BrokerError
-from pipeline.state.store import PartitionStore
 from pipeline.state.view import from_changelog
 
 log = logging.getLogger(__name__)
@@ -35,6 +34,19 @@ class RowCodec(Protocol):
     def unwrap(self, value: bytes) -> bytes:
         """Return the row of a record value."""
         ...
+
+
+class Restorable(Protocol):
+    """What can be brought up to a changelog; `PartitionStore` says what the names mean."""
+
+    applied: int
+    written_at: float
+    changed: int
+
+    def apply(
+        self, changes: Mapping[tuple[str, bytes], bytes | None], applied: int, now: float, changed: int | None = None
+    ) -> None: ...
+    def wipe(self) -> None: ...
 
 
 class PlainRows:
@@ -93,7 +105,7 @@ class Changelog:
         self._options = {**options, "group.id": GROUP, "enable.auto.commit": False}
         self._delete_retention_s = delete_retention_s
 
-    def restore(self, store: PartitionStore, partition: int, now: float, wanted: Callable[[], bool]) -> Restored | None:
+    def restore(self, store: Restorable, partition: int, now: float, wanted: Callable[[], bool]) -> Restored | None:
         """Bring the store up to the changelog. Blocking.
 
         To be called after the stable input offset is known. The target is the high watermark, not the last stable
@@ -124,7 +136,7 @@ class Changelog:
                 return None if records is None else Restored(records, time.monotonic() - began_s)
         return None
 
-    def _restore(self, store: PartitionStore, partition: int, now: float, wanted: Callable[[], bool]) -> int | None:
+    def _restore(self, store: Restorable, partition: int, now: float, wanted: Callable[[], bool]) -> int | None:
         low, target = self._watermarks(partition)
         if store.applied > target:
             log.warning("state of partition %d is ahead of %s: rebuilt", partition, self.topic)
