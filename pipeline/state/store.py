@@ -7,30 +7,16 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+from rocksdict import Rdict, ReadOptions, WriteBatch
 
 from pipeline.errors import ConfigurationError
+from pipeline.state.memory import shared_memory
 
 META = "default"
 APPLIED = b"applied"
 CHANGED = b"changed"
-WRITE_BUFFER_BYTES = 16 << 20
-BLOCK_CACHE_BYTES = 16 << 20
-BLOOM_BITS_PER_KEY = 10
 _POSITION = struct.Struct(">qd")
 _OFFSET = struct.Struct(">q")
-
-
-def _options() -> Options:
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    table = BlockBasedOptions()
-    table.set_block_cache(Cache(BLOCK_CACHE_BYTES))
-    table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
-    options.set_block_based_table_factory(table)
-    return options
 
 
 class PartitionStore:
@@ -53,8 +39,9 @@ class PartitionStore:
         self._open()
 
     def _open(self) -> None:
+        options = shared_memory().options()
         try:
-            self._db = Rdict(str(self._path), _options(), column_families={t: _options() for t in self._tables})
+            self._db = Rdict(str(self._path), options, column_families=dict.fromkeys(self._tables, options))
         except Exception as exc:  # rocksdict raises bare Exception
             raise ConfigurationError(f"state directory {self._path}: {exc}") from exc
         self._families = {t: self._db.get_column_family(t) for t in self._tables}
@@ -76,9 +63,15 @@ class PartitionStore:
         rows: list[bytes | None] = self._families[table].get(list(keys)) if keys else []  # type: ignore[assignment]
         return rows
 
-    def items(self, table: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Return rows from `start` on, in key order."""
-        yield from self._families[table].items(from_key=start)  # raw mode: keys are bytes
+    def items(self, table: str, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Return rows from `start` on and before `end`, in key order.
+
+        Without an end a reader at the last row before deleted ones steps over all of these.
+        """
+        bounds = ReadOptions()
+        if end is not None:
+            bounds.set_iterate_upper_bound(end)
+        yield from self._families[table].items(from_key=start, read_opt=bounds)  # raw mode: keys are bytes
 
     def apply(
         self, changes: Mapping[tuple[str, bytes], bytes | None], applied: int, now: float, changed: int | None = None

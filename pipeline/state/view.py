@@ -46,9 +46,7 @@ class StagedView:
         staged = self._staged[table]
         staged_keys = staged.irange(minimum=begin)
         next_staged = next(staged_keys, None)
-        for key, value in self._store.items(table, begin):
-            if not key.startswith(prefix):
-                break
+        for key, value in self._store.items(table, begin, _end_of(prefix)):
             while next_staged is not None and next_staged < key:  # between two keys of the prefix: it has it too
                 if (row := staged[next_staged]) is not None:
                     yield next_staged, row
@@ -82,6 +80,12 @@ class StagedView:
     def _stage(self, table: str, key: bytes, value: bytes | None) -> None:
         self._staged[table][key] = value
         self._writes += 1
+
+
+def _end_of(prefix: bytes) -> bytes | None:
+    """Return the first key behind all that begin with `prefix`, None where there is none."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
 
 
 def changelog_key(table: str, key: bytes) -> bytes:

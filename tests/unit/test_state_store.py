@@ -8,12 +8,14 @@ import sys
 import pytest
 
 from pipeline.errors import ConfigurationError
+from pipeline.state.memory import shared_memory
 from pipeline.state.store import PartitionStore
 
 TABLES = ("s", "t")
 WRITER = """
 import sys
 from pathlib import Path
+from pipeline.state.memory import shared_memory
 from pipeline.state.store import PartitionStore
 store = PartitionStore(Path(sys.argv[1]), ("s", "t"))
 position = 0
@@ -119,3 +121,21 @@ def test_rows_come_in_the_order_of_their_bytes(store):
     store.apply({("s", key): b"" for key in reversed(keys)}, 1, 1.0)
     assert keys == [key for key, _ in store.items("s")]
     assert keys[2:] == [key for key, _ in store.items("s", b"a\0")]
+
+
+def test_rows_are_read_up_to_an_end(store):
+    """What is asked for ends before it, so that nothing behind it is looked at."""
+    store.apply({("s", key): b"" for key in (b"a", b"b", b"c")}, 1, 1.0)
+    assert [b"a", b"b"] == [key for key, _ in store.items("s", b"", b"c")]
+    assert [] == list(store.items("s", b"d", b"c"))
+
+
+def test_the_stores_of_a_process_share_their_memory(store, tmp_path):
+    """Each partition with a cache of its own would multiply the bound by the number of partitions."""
+    memory = shared_memory()
+    before = memory.buffers.get_usage()
+    other = PartitionStore(tmp_path / "1", TABLES)
+    for each in (store, other):
+        each.apply({("s", b"%d" % number): b"x" * 1_000 for number in range(2_000)}, 1, 1.0)
+    assert before + 4_000_000 < memory.buffers.get_usage()
+    other.close()
