@@ -87,6 +87,9 @@ class Politeness(Section):
     backoff_s: float = Field(
         60.0, gt=0, description="first pause after trouble without a Retry-After; doubles, up to a day"
     )
+    response_factor: float = Field(
+        1.0, ge=0, description="the pause is at least so many times the site's response time, unless delay_s is 0"
+    )
 
 
 class Frontier(Section):
@@ -101,7 +104,23 @@ class Frontier(Section):
     max_depth: int | None = Field(
         None, ge=0, description="links followed from a start point, for crawls that say nothing"
     )
+    max_pages: int | None = Field(None, ge=1, description="pages of a crawl, for crawls that say nothing")
+    max_pages_per_day: int | None = Field(None, ge=1, description="the same per UTC day")
+    max_bytes: int | None = Field(
+        None, ge=1, description="body bytes of a crawl, as received, for crawls that say nothing"
+    )
     max_pages_per_domain: int | None = Field(None, ge=1, description="pages per domain, for crawls that say nothing")
+    max_pages_per_domain_per_day: int | None = Field(None, ge=1, description="the same per UTC day")
+    max_bytes_per_domain: int | None = Field(
+        None, ge=1, description="body bytes per domain, as received, for crawls that say nothing"
+    )
+    max_path_segments: int = Field(32, ge=1, description="links to deeper paths are refused")
+    max_parameters: int = Field(32, ge=1, description="links with more fields in their query are refused")
+    max_queries_per_path: int = Field(
+        2_000, ge=1, description="links with more different queries for a path are refused"
+    )
+    calendar_past_years: int = Field(60, ge=0, description="calendars are not followed further back")
+    calendar_future_years: int = Field(2, ge=0, description="calendars are not followed further ahead")
     max_url_bytes: int = Field(2_048, ge=64, description="longer URLs are refused")
     lease_s: float = Field(120.0, gt=0, description="a task that is out for so long is looked after")
 

@@ -13,14 +13,15 @@ from pipeline.config import Frontier
 from pipeline.contracts.codec import Codecs
 from pipeline.delivery.api import Output, SourceRecord, replays_of
 from pipeline.errors import InputError
-from pipeline.frontier.budget import DomainBudget
 from pipeline.frontier.crawls import CrawlBook, CrawlState
+from pipeline.frontier.domain_budget import DomainBudget
 from pipeline.frontier.handling import PLAIN, Handling, handling_of
 from pipeline.frontier.lifecycle import Lifecycle
-from pipeline.frontier.policy import CrawlPolicy, Policies
+from pipeline.frontier.policy import CrawlPolicy, Policies, why
 from pipeline.frontier.records import KEY_BYTES, PACKING, OutRow, SeenRow, Task, UrlState, lane_of, url_row_key
+from pipeline.frontier.refusals import Refusal
 from pipeline.frontier.seen import REOPENING, SeenTable
-from pipeline.frontier.traps import trap
+from pipeline.frontier.variants import Variants
 from pipeline.web.domains import PSL_VERSION, registrable_domain
 from pipeline.web.partition import partition_for
 from pipeline.web.url import RefusedUrl, canonicalize, url_key
@@ -46,7 +47,6 @@ class _Found(NamedTuple):
     source: str
     priority: int
     depth: int
-    max_depth: int | None
     handling: Handling
     found_at_ms: int
     policy: CrawlPolicy
@@ -64,7 +64,8 @@ class Claims:
         crawls: counters.
         seen: what is known of every URL.
         life: moves of URLs.
-        domain_budget: pages of domains.
+        domain_budget: what domains have used.
+        variants: counts of URLs that may be one page.
         codecs: contracts.
         counters: what is counted for the operator.
     """
@@ -80,6 +81,7 @@ class Claims:
         seen: SeenTable,
         life: Lifecycle,
         domain_budget: DomainBudget,
+        variants: Variants,
         codecs: Codecs,
         counters: Counter[str],
     ) -> None:
@@ -91,6 +93,7 @@ class Claims:
         self._seen = seen
         self._life = life
         self._domain_budget = domain_budget
+        self._variants = variants
         self._decode_task = codecs.decoder(topics.TASKS.subject)
         self._decode_links = codecs.decoder(topics.LINKS.subject)
         self._encode_links = codecs.encoder(topics.LINKS.subject)
@@ -172,12 +175,13 @@ class Claims:
         if row is not None:
             task.deliveries = row.deliveries
         if record["redirects"] and not record["replay"]:
-            if row is not None and not replay and not _reopens(row, task.depth):
+            if row is not None and not replay and not _reopens(row, task.depth, policy):
                 return
-            reason = trap(href) or self._out_of_bounds(task.crawl, href, domain, policy)
-            if reason is not None:
-                self._life.refuse(task.crawl, key, task.depth, reason, row)
+            refusal = self._refusal(task, policy, now_ms, depth=None)
+            if refusal is not None:
+                self._life.refuse(task.crawl, key, task.depth, refusal.reason, row)
                 return
+            self._variants.add(task.crawl, href)
         self._life.claim(task, due_ms, row)
 
     def _hasten(self, wish: Task, row: SeenRow, due_ms: int, *, replay: bool) -> None:
@@ -235,7 +239,7 @@ class Claims:
     def _links(self, batch: Record, state: CrawlState, policy: CrawlPolicy, now_ms: int) -> list[Output]:
         max_depth = batch["max_depth"]
         found = _Found(
-            batch["crawl"], batch["source"], batch["priority"], batch["depth"], _lower(max_depth, policy.max_depth),
+            batch["crawl"], batch["source"], batch["priority"], batch["depth"],
             PLAIN if max_depth is None else Handling(max_depth=max_depth), batch["found_at_ms"], policy, now_ms,
         )  # fmt: skip
         prefix, depth, known_from = url_row_key(found.crawl, b""), found.depth, self._seen.known_from
@@ -243,7 +247,7 @@ class Claims:
         for url in batch["urls"]:
             key = prefix + url_key(url)
             nothing_new_from = known_from(key)
-            if nothing_new_from is None or depth < nothing_new_from:
+            if nothing_new_from is None or depth < nothing_new_from or policy.scope.by_source:
                 fresh[key] = url
         if not fresh:
             return []
@@ -253,7 +257,7 @@ class Claims:
             row = self._seen.get(key) if looked_up is None and known_from(key) is not None else looked_up
             if row is not None and row.state is UrlState.PENDING:
                 self._found_again(found, key, url, row)
-            elif row is not None and not _reopens(row, depth):
+            elif row is not None and not _reopens(row, depth, policy):
                 self._seen.found_at(key, depth)
             else:
                 owner = self._link(found, key, url, row)
@@ -277,20 +281,18 @@ class Claims:
         if href != url:  # whoever sent it has other rules of canonical form
             key = url_row_key(found.crawl, url_key(href))
             row = self._seen.get(key)
-            if row is not None and not _reopens(row, found.depth):
+            if row is not None and not _reopens(row, found.depth, found.policy):
                 return None
-        reason = trap(href)
-        if reason is None and found.max_depth is not None and found.depth > found.max_depth:
-            reason = "depth"
-        if reason is None:
-            reason = self._out_of_bounds(found.crawl, href, domain, found.policy)
-        if reason is not None:
-            self._life.refuse(found.crawl, key, found.depth, reason, row)
-            return None
         task = Task(
             found.crawl, href, key[-KEY_BYTES:], domain, found.priority, found.depth, found.source, found.found_at_ms,
             found.now_ms, deliveries=row.deliveries if row is not None else 0, handling=found.handling,
         )  # fmt: skip
+        refusal = self._refusal(task, found.policy, found.now_ms, depth=found.depth)
+        if refusal is not None:
+            if row is None or refusal.reason != row.reason or found.depth < row.depth:
+                self._life.refuse(found.crawl, key, found.depth, refusal.reason, row)
+            return None
+        self._variants.add(found.crawl, href)
         self._life.claim(task, found.now_ms, row)
         return None
 
@@ -327,14 +329,13 @@ class Claims:
         self._wish(record, url.href, registrable_domain(url.host), policy, now_ms, replays)
         return []
 
-    def _out_of_bounds(self, crawl: str, href: str, domain: str, policy: CrawlPolicy) -> str | None:
-        """Return why a URL is refused: by scope, or by a domain budget that is spent for good."""
-        if not policy.in_scope(href):
-            return "scope"
-        limit = policy.max_pages_per_domain
-        if limit is not None and self._domain_budget.get(crawl, domain).brought >= limit:
-            return "domain_budget"
-        return None
+    def _refusal(self, task: Task, policy: CrawlPolicy, now_ms: int, *, depth: int | None) -> Refusal | None:
+        """Return why a URL that nobody wished is refused: by what it says, by its domain's budget, by its like."""
+        return (
+            why(policy, task.url, task.source, depth, now_ms, max_depth=task.handling.max_depth)
+            or self._domain_budget.refusal(policy, task.crawl, task.domain)
+            or self._variants.refusal(task.crawl, task.url)
+        )
 
 
 def check_task(record: Record, max_url_bytes: int) -> None:
@@ -378,11 +379,8 @@ def check_crawl(crawl: str, reason: str) -> None:
         raise InputError(reason, f"longer than {MAX_TEXT_BYTES} bytes, or holds a zero byte", field="crawl")
 
 
-def _lower(one: int | None, other: int | None) -> int | None:
-    """Return the smaller of two limits, either of which there may not be."""
-    return min((limit for limit in (one, other) if limit is not None), default=None)
-
-
-def _reopens(row: SeenRow, depth: int) -> bool:
-    """Return whether a refusal is judged again for a URL found at `depth`."""
-    return row.state is UrlState.REFUSED and row.reason in REOPENING and depth < row.depth
+def _reopens(row: SeenRow, depth: int, policy: CrawlPolicy) -> bool:
+    """Return whether a refusal is judged again for a URL found at `depth`: nearer, or maybe by another source."""
+    if row.state is not UrlState.REFUSED:
+        return False
+    return (row.reason in REOPENING and depth < row.depth) or (row.reason == "scope" and policy.scope.by_source)

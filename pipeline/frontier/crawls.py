@@ -28,7 +28,8 @@ REPORT_INTERVAL_MS: Final = 1_000
 _NUMBERS: Final = (
     "waiting", "held_budget", "held_domain", "held_unknown", "out",
     "tasks_received", "redirects_received", "redirects_sent", "pages_fetched", "pages_parsed", "links_received",
-    "seen", "done", "failed", "grant", "asked", "granted_ms",
+    "seen", "done", "failed", "grant", "asked", "granted_ms", "grant_day",
+    "asked_bytes", "granted_bytes", "bytes_received",
 )  # fmt: skip
 _PART_NUMBERS: Final = b"n"
 _PART_LINKS: Final = b"l"
@@ -46,14 +47,15 @@ class CrawlState:
     Attributes:
         crawl: its id.
         waiting: tasks not given out yet, held ones included.
-        held_budget: of these, held by the crawl's page budget.
-        held_domain: held by the page budget of their domain.
+        held_budget: of these, held by the crawl's budgets.
+        held_domain: held by the page budgets of their domain.
         held_unknown: tasks and records held because the crawl's definition is not known.
         out: tasks given to fetch and not ended.
         tasks_received: task records handled that a person or the API sent.
         redirects_received: task records handled that a redirect made.
         redirects_sent: outcomes that said redirected.
         pages_fetched: outcomes that brought a page.
+        bytes_received: body bytes of all outcomes, as received.
         pages_parsed: parsed records received.
         links_received: link records received.
         seen: URLs known.
@@ -62,6 +64,9 @@ class CrawlState:
         grant: pages of the crawl's budget that this partition may still spend.
         asked: pages it has asked the budget's keeper for.
         granted_ms: when a page was last granted or spent.
+        grant_day: UTC day of whose budget these pages are, days since the epoch; 0 for none.
+        asked_bytes: body bytes it has asked for.
+        granted_bytes: body bytes granted to this partition in all; what was received counts against them.
         links_sent: link records announced, by target partition.
         refused: URLs refused, by reason.
         unreported: whether anything has changed since the last report.
@@ -87,6 +92,10 @@ class CrawlState:
     grant: int = 0
     asked: int = 0
     granted_ms: int = 0
+    grant_day: int = 0
+    asked_bytes: int = 0
+    granted_bytes: int = 0
+    bytes_received: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     unreported: bool = False
     changed_links: bool = False
@@ -105,8 +114,13 @@ class CrawlState:
         return self.out > 0 or self.waiting > self.parked
 
     @property
+    def unspent_bytes(self) -> int:
+        """Body bytes of the crawl's budget that this partition may still receive; below 0 what it received too much."""
+        return self.granted_bytes - self.bytes_received
+
+    @property
     def demand(self) -> int:
-        """Tasks that a page of the crawl's budget would serve."""
+        """Tasks that a share of the crawl's budgets would serve."""
         return self.waiting - self.held_domain - self.held_unknown
 
     def refuse(self, reason: str) -> None:
@@ -140,6 +154,7 @@ class CrawlState:
             "redirects_received": self.redirects_received,
             "redirects_sent": self.redirects_sent,
             "pages_fetched": self.pages_fetched,
+            "bytes_received": self.bytes_received,
             "pages_parsed": self.pages_parsed,
             "links_sent": list(self.links_sent),
             "links_received": self.links_received,
@@ -159,7 +174,7 @@ class CrawlBook:
         partitions: partition count, the length of `links_sent`.
 
     Attributes:
-        granted: crawls of which this partition holds unspent pages.
+        granted: crawls of whose budgets this partition holds an unspent share.
     """
 
     def __init__(self, view: StateView, partitions: int) -> None:
@@ -170,7 +185,7 @@ class CrawlBook:
         self._unreported: dict[str, CrawlState] = {}
         for key, packed in view.items(CRAWLS):
             self._read(key, packed)
-        self.granted = {crawl for crawl, state in self._crawls.items() if state.grant}
+        self.granted = {crawl for crawl, state in self._crawls.items() if _holds_a_share(state)}
 
     def change(self, crawl: str) -> CrawlState:
         """Return a crawl's counters to be changed; `write` is due afterwards."""
@@ -223,7 +238,7 @@ class CrawlBook:
         if state.changed_refused:
             state.changed_refused = False
             self._view.put(CRAWLS, prefix + _PART_REFUSED, _pack_refused(state.refused.items()))
-        if state.grant:
+        if _holds_a_share(state):
             self.granted.add(state.crawl)
         else:
             self.granted.discard(state.crawl)
@@ -246,6 +261,10 @@ class CrawlBook:
             state.links_sent = [count for (count,) in _COUNT.iter_unpack(packed[1:])]
         else:
             state.refused = dict(_unpack_refused(packed))
+
+
+def _holds_a_share(state: CrawlState) -> bool:
+    return state.grant > 0 or state.unspent_bytes > 0
 
 
 def _report_ms(state: CrawlState) -> int:

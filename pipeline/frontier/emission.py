@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from pipeline import topics
 from pipeline.delivery.api import REPLAYS_HEADER, Output
-from pipeline.frontier.budget import DomainBudget
+from pipeline.frontier.budget import CrawlBudget
 from pipeline.frontier.crawls import CrawlBook
+from pipeline.frontier.domain_budget import DomainBudget
 from pipeline.frontier.domains import DomainBook, Slots
 from pipeline.frontier.lifecycle import Lifecycle
 from pipeline.frontier.policy import CrawlPolicy, Policies
@@ -32,7 +33,8 @@ class Emission:
         slots: when a domain has a free slot.
         crawls: counters, with the pages granted.
         policies: what the crawls allow.
-        domain_budget: pages of domains.
+        crawl_budget: shares of the crawls' budgets.
+        domain_budget: what domains have used.
         life: moves of URLs.
         encode: encoder of `FrontierTask` records.
     """
@@ -46,6 +48,7 @@ class Emission:
         slots: Slots,
         crawls: CrawlBook,
         policies: Policies,
+        crawl_budget: CrawlBudget,
         domain_budget: DomainBudget,
         life: Lifecycle,
         encode: Callable[[Mapping[str, Any]], bytes],
@@ -56,6 +59,7 @@ class Emission:
         self._slots = slots
         self._crawls = crawls
         self._policies = policies
+        self._crawl_budget = crawl_budget
         self._domain_budget = domain_budget
         self._life = life
         self._encode = encode
@@ -95,26 +99,22 @@ class Emission:
         if policy is None:
             self._life.hold(task, turn.place, PlaceKind.HELD_UNKNOWN)
             return
-        limit = policy.max_pages_per_domain
-        if limit is not None:
-            pages = self._domain_budget.get(task.crawl, domain)
-            if pages.brought >= limit:
-                self._life.refuse_waiting(task, turn.place, "domain_budget")
-                return
-            if pages.charged >= limit:
-                self._life.hold(task, turn.place, PlaceKind.HELD_DOMAIN)
-                return
-        if policy.max_pages is not None:
-            state = self._crawls.change(task.crawl)
-            if state.grant == 0:
-                self._life.hold(task, turn.place, PlaceKind.HELD_BUDGET)
-                return
-            state.grant -= 1
-            state.granted_ms = now_ms
-        if limit is not None:
+        refusal = self._domain_budget.refusal(policy, task.crawl, domain)
+        if refusal is not None:
+            self._life.refuse_waiting(task, turn.place, refusal.reason)
+            return
+        state = self._crawls.change(task.crawl)
+        held_by = self._domain_budget.holds(policy, task.crawl, domain, now_ms)
+        if held_by is None and not self._crawl_budget.may_spend(state, policy, now_ms):
+            held_by = PlaceKind.HELD_BUDGET
+        if held_by is not None:
+            self._life.hold(task, turn.place, held_by)
+            return
+        day = self._crawl_budget.spend(state, policy, now_ms)
+        if policy.counts_domain_pages:
             self._domain_budget.charge(task.crawl, domain)
         task.deliveries += 1
-        out = OutRow(task, now_ms, turn.lane, policy.max_pages is not None, limit is not None)
+        out = OutRow(task, now_ms, turn.lane, policy.grants_pages, policy.counts_domain_pages, day)
         self._life.give_out(out, turn.place)
         yield self._lane_record(out, policy, turn.allowed_ms)
 

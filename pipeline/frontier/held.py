@@ -26,7 +26,7 @@ class Group(NamedTuple):
     Attributes:
         kind: what holds them.
         crawl: in which crawl.
-        domain: for `HELD_DOMAIN` the domain, else empty.
+        domain: for `HELD_DOMAIN` and `HELD_DAY` the domain, else empty.
     """
 
     kind: PlaceKind
@@ -34,6 +34,8 @@ class Group(NamedTuple):
     domain: str = ""
 
 
+BY_DOMAIN: Final = frozenset({PlaceKind.HELD_DOMAIN, PlaceKind.HELD_DAY})
+"""What holds the tasks of one domain alone."""
 _UNKNOWN: Final = frozenset({PlaceKind.HELD_UNKNOWN, PlaceKind.RAW_UNKNOWN})
 
 
@@ -70,7 +72,7 @@ class HeldTable:
         Raises:
             BugError: there is none at the place.
         """
-        group = Group(place.kind, crawl, task_domain if place.kind is PlaceKind.HELD_DOMAIN else "")
+        group = Group(place.kind, crawl, task_domain if place.kind in BY_DOMAIN else "")
         row = self._view.get(HELD, held_prefix(group) + place_key(place))
         if row is None:
             raise BugError(f"nothing is held at {place} in {group}")
@@ -106,13 +108,13 @@ class HeldTable:
 
 
 def _group_of(task: Task, kind: PlaceKind) -> Group:
-    return Group(kind, task.crawl, task.domain if kind is PlaceKind.HELD_DOMAIN else "")
+    return Group(kind, task.crawl, task.domain if kind in BY_DOMAIN else "")
 
 
 def held_prefix(group: Group) -> bytes:
     """Return how the keys of a group's rows in `HELD` begin; lane, time and sequence follow."""
     head = bytes((group.kind,)) + group.crawl.encode() + SEPARATOR
-    return head + group.domain.encode() + SEPARATOR if group.kind is PlaceKind.HELD_DOMAIN else head
+    return head + group.domain.encode() + SEPARATOR if group.kind in BY_DOMAIN else head
 
 
 def _group(prefix: bytes) -> Group:

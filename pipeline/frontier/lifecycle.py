@@ -42,6 +42,7 @@ from pipeline.frontier.waiting import Sequence, WaitingQueue
 _HELD_COUNTER: Final = {
     PlaceKind.HELD_BUDGET: "held_budget",
     PlaceKind.HELD_DOMAIN: "held_domain",
+    PlaceKind.HELD_DAY: "held_domain",
     PlaceKind.HELD_UNKNOWN: "held_unknown",
     PlaceKind.RAW_UNKNOWN: "held_unknown",
 }

@@ -13,9 +13,10 @@ from pipeline.contracts.codec import Codecs
 from pipeline.delivery.api import Output, SourceRecord, StateView, is_answered
 from pipeline.errors import InputError
 from pipeline.frontier import politeness
-from pipeline.frontier.budget import CrawlBudget, DomainBudget
+from pipeline.frontier.budget import CrawlBudget
 from pipeline.frontier.claims import Claims, check_crawl
-from pipeline.frontier.crawls import CrawlBook
+from pipeline.frontier.crawls import CrawlBook, CrawlState
+from pipeline.frontier.domain_budget import DomainBudget
 from pipeline.frontier.domains import DomainBook, Slots
 from pipeline.frontier.emission import Emission
 from pipeline.frontier.held import Group
@@ -26,6 +27,7 @@ from pipeline.frontier.policy import Policies
 from pipeline.frontier.records import OutRow, PlaceKind, Task, url_row_key
 from pipeline.frontier.releases import Releases
 from pipeline.frontier.seen import SeenTable
+from pipeline.frontier.variants import Variants
 from pipeline.frontier.waiting import WaitingQueue
 
 TURNS_PER_TICK: Final = 2_000
@@ -134,10 +136,13 @@ class FrontierPartition:
             seen=seen,
             life=life,
             domain_budget=self._domain_budget,
+            variants=Variants(view, around.frontier.max_queries_per_path),
             codecs=codecs,
             counters=around.counters,
         )
-        self._releases = Releases(life, self._claims, crawls, policies, self._domain_budget)
+        self._releases = Releases(
+            life, self._claims, crawls, policies, crawl_budget=self._budget, domain_budget=self._domain_budget
+        )
         self._emission = Emission(
             partition,
             waiting=self._waiting,
@@ -145,6 +150,7 @@ class FrontierPartition:
             slots=slots,
             crawls=crawls,
             policies=policies,
+            crawl_budget=self._budget,
             domain_budget=self._domain_budget,
             life=life,
             encode=codecs.encoder(topics.LANE_NORMAL.subject),
@@ -229,6 +235,8 @@ class FrontierPartition:
         brought = outcome["outcome"] == "FETCHED"
         state = self._crawls.change(outcome["crawl"])
         state.pages_fetched += brought
+        received_bytes = max(0, outcome["bytes_wire"])
+        state.bytes_received += received_bytes
         state.redirects_sent += outcome["outcome"] == "REDIRECTED"
         out = self._outstanding.get(url_row_key(outcome["crawl"], outcome["url_key"]))
         if out is None or out.task.deliveries != outcome["delivery"]:
@@ -237,15 +245,17 @@ class FrontierPartition:
         task = out.task
         verdict = judge(task, outcome, self._around.frontier, now_ms)
         self._note_pace(task, outcome, verdict, now_ms)
-        self._settle_charges(out, now_ms, brought=brought)
+        outputs = self._settle_charges(out, state, now_ms, brought=brought, received_bytes=received_bytes)
         task.attempts = verdict.attempts
         if verdict.fate is Fate.WAITS:
             self._life.wait_again(out, verdict.due_ms)
-            return []
+            return outputs
         reason = outcome["reason"] or verdict.reason
         self._life.end(out, outcome["outcome"], outcome["status"] or 0, reason, failed=verdict.failed)
         self._emission.release(task.domain)
-        return [self._dead_letter(task, verdict, record)] if verdict.fate is Fate.DIES else []
+        if verdict.fate is Fate.DIES:
+            outputs.append(self._dead_letter(task, verdict, record))
+        return outputs
 
     def _note_pace(self, task: Task, outcome: Mapping[str, Any], verdict: Verdict, now_ms: int) -> None:
         host = task.url.split("/", 3)[2]
@@ -260,17 +270,29 @@ class FrontierPartition:
         )
         self._domains.set_pace(task.domain, pace)
 
-    def _settle_charges(self, out: OutRow, now_ms: int, *, brought: bool) -> None:
+    def _settle_charges(
+        self, out: OutRow, state: CrawlState, now_ms: int, *, brought: bool, received_bytes: int
+    ) -> list[Output]:
         """A page that was brought is spent; a charge that brought none goes back to where it came from."""
         task = out.task
-        if out.charged_domain:
-            self._domain_budget.settle(task.crawl, task.domain, brought=brought)
+        policy = self._around.policies.get(task.crawl)
+        counts_bytes = policy is not None and policy.max_bytes_per_domain is not None
+        if out.charged_domain or counts_bytes:
+            self._domain_budget.settle(
+                task.crawl, task.domain, now_ms, charged=out.charged_domain, brought=brought,
+                received_bytes=received_bytes if counts_bytes else 0,
+            )  # fmt: skip
             self._releases.note(Group(PlaceKind.HELD_DOMAIN, task.crawl, task.domain))
+            if not brought:
+                self._releases.note(Group(PlaceKind.HELD_DAY, task.crawl, task.domain), 1)
+        outputs: list[Output] = []
         if out.charged_crawl and not brought:
-            state = self._crawls.change(task.crawl)
-            state.grant += 1
-            state.granted_ms = now_ms
+            outputs += self._budget.refund(state, out, now_ms)
             self._releases.note(Group(PlaceKind.HELD_BUDGET, task.crawl), 1)
+        elif not out.charged_crawl and state.unspent_bytes > 0:
+            # For each task that ends two may go on: the estimate of how many the bytes will do is corrected as it goes.
+            self._releases.note(Group(PlaceKind.HELD_BUDGET, task.crawl), 2)
+        return outputs
 
     def _dead_letter(self, task: Task, verdict: Verdict, cause: SourceRecord) -> Output:
         self._around.counters["dead_tasks"] += 1
@@ -324,6 +346,7 @@ class FrontierPartition:
     def _poll(self, now_ms: int) -> list[Output]:
         self._polled_ms = now_ms
         self._releases.note_new_policies()
+        self._releases.note_new_day(now_ms)
         outputs = list(self._budget.serve_pending(now_ms))
         outputs += self._budget.give_back_unused(now_ms)
         overdue = list(self._outstanding.emitted_before(now_ms - self._lease_ms))

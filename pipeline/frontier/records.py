@@ -11,7 +11,8 @@ Tables (one letter, as `StateView` takes them):
 | `DOMAINS` | domain | `Pace` |
 | `CRAWLS` | crawl, 0, part | counters, see `pipeline.frontier.crawls` |
 | `GIVEN` | crawl | `GivenRow`, only in the partition that keeps the crawl's budget |
-| `PAGES` | crawl, 0, domain | `PagesRow`, only where a domain budget is set |
+| `USAGE` | crawl, 0, domain | `UsageRow`, only where a domain budget is set |
+| `VARIANTS` | crawl, 0, kind, hash | a count, see `pipeline.frontier.variants` |
 | `META` | name | the sequence |
 
 Numbers in keys are big-endian, so that the order of keys is the order of lanes and times. Neither crawls nor domains
@@ -35,9 +36,10 @@ OUT: Final = "o"
 DOMAINS: Final = "d"
 CRAWLS: Final = "c"
 GIVEN: Final = "g"
-PAGES: Final = "p"
+USAGE: Final = "p"
+VARIANTS: Final = "v"
 META: Final = "m"
-TABLES: Final = (SEEN, WAITING, HELD, OUT, DOMAINS, CRAWLS, GIVEN, PAGES, META)
+TABLES: Final = (SEEN, WAITING, HELD, OUT, DOMAINS, CRAWLS, GIVEN, USAGE, VARIANTS, META)
 """All tables of the frontier, for whoever opens the store."""
 
 PACKING: Final = 1
@@ -76,13 +78,15 @@ class PlaceKind(IntEnum):
 
     WAITING = 0
     HELD_BUDGET = 1
-    """The crawl's page budget: no page is granted to this partition."""
+    """The crawl's budgets: nothing is granted to this partition."""
     HELD_DOMAIN = 2
     """The domain's page budget: its last pages are out."""
     HELD_UNKNOWN = 3
     """Nobody has told the crawl's definition."""
     RAW_UNKNOWN = 4
     """A record of an unknown crawl, as it came."""
+    HELD_DAY = 5
+    """The domain's page budget of this day."""
 
 
 class Place(NamedTuple):
@@ -317,6 +321,7 @@ class OutRow:
         lane: the lane topic it went to, which ageing may have moved up.
         charged_crawl: whether a page of the crawl's budget was taken for it.
         charged_domain: whether a page of the domain's budget was taken for it.
+        charged_day: UTC day, days since the epoch, of whose budget the crawl's page was; 0 for none.
     """
 
     task: Task
@@ -324,22 +329,24 @@ class OutRow:
     lane: Lane
     charged_crawl: bool
     charged_domain: bool
+    charged_day: int = 0
 
 
-_OUT = struct.Struct(">BQBB")
+_OUT = struct.Struct(">BQBBI")
 
 
 def pack_out(row: OutRow) -> bytes:
     """Pack a row of what is out."""
     charges = row.charged_crawl | row.charged_domain << 1
-    return _OUT.pack(PACKING, row.emitted_ms, row.lane, charges) + pack_task(row.task)
+    return _OUT.pack(PACKING, row.emitted_ms, row.lane, charges, row.charged_day) + pack_task(row.task)
 
 
 def unpack_out(packed: bytes) -> OutRow:
     """Inverse of `pack_out`."""
     _check(packed)
-    _, emitted_ms, lane, charges = _OUT.unpack_from(packed)
-    return OutRow(unpack_task(packed[_OUT.size :]), emitted_ms, Lane(lane), bool(charges & 1), bool(charges & 2))
+    _, emitted_ms, lane, charges, day = _OUT.unpack_from(packed)
+    task = unpack_task(packed[_OUT.size :])
+    return OutRow(task, emitted_ms, Lane(lane), bool(charges & 1), bool(charges & 2), day)
 
 
 class Pace(NamedTuple):
@@ -391,59 +398,88 @@ def unpack_pace(packed: bytes) -> Pace:
     return Pace(last_end_ms, hold_until_ms, level, began_ms, tuple(delays))
 
 
-class GivenRow(NamedTuple):
-    """What the keeper of a crawl's budget has given away.
+class Ask(NamedTuple):
+    """A share of a crawl's budgets that a partition asks for, gets or gives back.
 
     Attributes:
-        given: pages granted and not given back, all partitions together.
-        pending: asks that wait for pages, the oldest first: (partition, pages).
+        partition: whose share.
+        pages: how many.
+        bytes: how many.
+        day: UTC day of whose budget the pages are, days since the epoch; 0 for a crawl without a budget by day.
     """
 
-    given: int = 0
-    pending: tuple[tuple[int, int], ...] = ()
+    partition: int
+    pages: int
+    bytes: int = 0
+    day: int = 0
 
 
-_GIVEN = struct.Struct(">BQH")
-_ASK = struct.Struct(">IQ")
+class GivenRow(NamedTuple):
+    """What the keeper of a crawl's budgets has given away.
+
+    Attributes:
+        pages: granted and not given back, all partitions together.
+        bytes: the same of body bytes.
+        day: UTC day that is counted apart, days since the epoch.
+        pages_of_day: pages granted of this day's budget and not given back.
+        pending: asks that wait, the oldest first.
+    """
+
+    pages: int = 0
+    bytes: int = 0
+    day: int = 0
+    pages_of_day: int = 0
+    pending: tuple[Ask, ...] = ()
+
+
+_GIVEN = struct.Struct(">BQQIQ")
+_ASK = struct.Struct(">IQQI")
 
 
 def pack_given(row: GivenRow) -> bytes:
-    """Pack a row of the budget's keeper."""
-    return _GIVEN.pack(PACKING, row.given, len(row.pending)) + b"".join(_ASK.pack(*ask) for ask in row.pending)
+    """Pack a row of the budgets' keeper."""
+    head = _GIVEN.pack(PACKING, row.pages, row.bytes, row.day, row.pages_of_day)
+    return head + b"".join(_ASK.pack(*ask) for ask in row.pending)
 
 
 def unpack_given(packed: bytes) -> GivenRow:
     """Inverse of `pack_given`."""
     _check(packed)
-    _, given, _ = _GIVEN.unpack_from(packed)
-    return GivenRow(given, tuple((partition, pages) for partition, pages in _ASK.iter_unpack(packed[_GIVEN.size :])))
+    _, pages, received, day, pages_of_day = _GIVEN.unpack_from(packed)
+    pending = tuple(Ask(*ask) for ask in _ASK.iter_unpack(packed[_GIVEN.size :]))
+    return GivenRow(pages, received, day, pages_of_day, pending)
 
 
-class PagesRow(NamedTuple):
-    """A domain's share of a crawl, where it has a budget.
+class UsageRow(NamedTuple):
+    """What a domain has used of a crawl's budgets, where it has some.
 
     Attributes:
         charged: tasks out and pages brought.
         brought: pages brought.
+        bytes: body bytes of its outcomes, as received.
+        day: UTC day that is counted apart, days since the epoch.
+        brought_on_day: pages brought on it.
     """
 
     charged: int = 0
     brought: int = 0
+    bytes: int = 0
+    day: int = 0
+    brought_on_day: int = 0
 
 
-_PAGES = struct.Struct(">BQQ")
+_USAGE = struct.Struct(">BQQQIQ")
 
 
-def pack_pages(row: PagesRow) -> bytes:
-    """Pack a row of a domain's budget."""
-    return _PAGES.pack(PACKING, *row)
+def pack_usage(row: UsageRow) -> bytes:
+    """Pack a row of a domain's budgets."""
+    return _USAGE.pack(PACKING, *row)
 
 
-def unpack_pages(packed: bytes) -> PagesRow:
-    """Inverse of `pack_pages`."""
+def unpack_usage(packed: bytes) -> UsageRow:
+    """Inverse of `pack_usage`."""
     _check(packed)
-    _, charged, brought = _PAGES.unpack(packed)
-    return PagesRow(charged, brought)
+    return UsageRow(*_USAGE.unpack(packed)[1:])
 
 
 def _check_task(row: bytes) -> None:

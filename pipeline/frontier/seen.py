@@ -26,7 +26,7 @@ FILTER_KEYS: Final = 100_000
 """Keys the first Bloom filter is made for."""
 FALSE_POSITIVES: Final = 0.001
 """Share of new URLs that cost a look-up for nothing; 14.4 bits a key."""
-REOPENING: Final = frozenset({"depth", "scope", "domain_budget"})
+REOPENING: Final = frozenset({"depth", "scope", "domain_budget", "domain_bytes"})
 """Refusals that are judged again when the URL is found nearer to a start point."""
 
 

@@ -45,7 +45,7 @@ def grants(outputs):
 
 def grant(kind, partition, pages, crawl="c"):
     """A grant record."""
-    return {"crawl": crawl, "kind": kind, "partition": partition, "pages": pages}
+    return {"crawl": crawl, "kind": kind, "partition": partition, "pages": pages, "bytes": 0, "day": 0}
 
 
 def test_a_partition_asks_the_keeper_for_what_it_needs():

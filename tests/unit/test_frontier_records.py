@@ -7,32 +7,33 @@ from hypothesis import strategies as st
 from pipeline.errors import BugError
 from pipeline.frontier.handling import PLAIN, Handling
 from pipeline.frontier.records import (
+    Ask,
     GivenRow,
     Lane,
     OutRow,
     Pace,
-    PagesRow,
     Place,
     PlaceKind,
     SeenRow,
     Task,
     UrlState,
+    UsageRow,
     lane_of,
     pace_of_task,
     pack_given,
     pack_out,
     pack_pace,
-    pack_pages,
     pack_seen,
     pack_task,
+    pack_usage,
     place_from_key,
     place_key,
     unpack_given,
     unpack_out,
     unpack_pace,
-    unpack_pages,
     unpack_seen,
     unpack_task,
+    unpack_usage,
 )
 
 TEXT = st.text(max_size=30)
@@ -76,8 +77,10 @@ SEEN = st.one_of(
     st.builds(SeenRow, st.just(UrlState.REFUSED), COUNT, COUNT, reason=TEXT),
 )
 PACE = st.builds(Pace, MOMENT, MOMENT, COUNT, MOMENT, st.lists(st.tuples(TEXT, MOMENT), max_size=5).map(tuple))
-GIVEN = st.builds(GivenRow, MOMENT, st.lists(st.tuples(COUNT, MOMENT), max_size=5).map(tuple))
-OUT = st.builds(OutRow, TASK, MOMENT, st.sampled_from(Lane), st.booleans(), st.booleans())
+ASK = st.builds(Ask, COUNT, MOMENT, MOMENT, COUNT)
+GIVEN = st.builds(GivenRow, MOMENT, MOMENT, COUNT, MOMENT, st.lists(ASK, max_size=5).map(tuple))
+USAGE = st.builds(UsageRow, MOMENT, MOMENT, MOMENT, COUNT, MOMENT)
+OUT = st.builds(OutRow, TASK, MOMENT, st.sampled_from(Lane), st.booleans(), st.booleans(), COUNT)
 
 
 @given(TASK)
@@ -93,13 +96,13 @@ def test_a_seen_row_survives_its_packing(row):
     assert row == unpack_seen(pack_seen(row))
 
 
-@given(OUT, PACE, GIVEN, st.builds(PagesRow, MOMENT, MOMENT))
-def test_rows_of_what_is_out_and_of_budgets_survive_their_packing(out, pace, given_away, pages):
+@given(OUT, PACE, GIVEN, USAGE)
+def test_rows_of_what_is_out_and_of_budgets_survive_their_packing(out, pace, given_away, usage):
     """Slots, holds and budgets must be the same after a restart."""
     assert out == unpack_out(pack_out(out))
     assert pace == unpack_pace(pack_pace(pace))
     assert given_away == unpack_given(pack_given(given_away))
-    assert pages == unpack_pages(pack_pages(pages))
+    assert usage == unpack_usage(pack_usage(usage))
 
 
 @given(PLACE, PLACE)
@@ -119,6 +122,6 @@ def test_a_priority_has_its_lane(priority, lane):
 
 def test_a_row_of_another_packing_is_not_guessed_at():
     """A worker of an older release must stop at a newer one's rows instead of misreading them."""
-    row = bytes((99,)) + pack_pages(PagesRow(1, 1))[1:]
+    row = bytes((99,)) + pack_usage(UsageRow(1, 1))[1:]
     with pytest.raises(BugError, match="packing 99"):
-        unpack_pages(row)
+        unpack_usage(row)

@@ -1,0 +1,119 @@
+"""Variants: how many URLs there are that may be one page: queries of one path, sessions of one URL."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+from pipeline.delivery.api import StateView
+from pipeline.frontier.records import SEPARATOR, VARIANTS
+from pipeline.frontier.refusals import Refusal
+
+MAX_SESSIONS: Final = 2
+"""Session identifiers under which one URL is fetched: a site that writes them into links offers each page anew."""
+REMEMBERED: Final = 10_000
+"""Counts in memory, the last used ones: about 2 MB per partition."""
+WRITES_PER_LIMIT: Final = 32
+"""A count is written this often until its limit is reached: a path with few queries costs no row."""
+HASH_BYTES: Final = 8
+
+_QUERIES: Final = b"q"
+_SESSIONS: Final = b"s"
+_MATRIX_SESSION: Final = re.compile(r";(?:jsessionid|phpsessid|sessionid|sid)=[^/?;&]*", re.IGNORECASE)
+"""Java Servlet 4.0, 7.1.3: the path parameter jsessionid."""
+_COOKIELESS_SESSION: Final = re.compile(r"/\([A-Za-z]\([A-Za-z0-9]{16,64}\)\)")
+"""ASP.NET, cookieless sessions: /(S(lit3py55t21z5v55vlm25s55))/."""
+_SESSION_NAMES: Final = frozenset(
+    {"jsessionid", "phpsessid", "sessionid", "session_id", "sess_id", "aspsessionid", "cfid", "cftoken", "oscsid"}
+)
+_SHORT_NAMES: Final = frozenset({"sid", "s", "session"})
+"""Names that sites use for other things, too: only a value that looks drawn by lot is a session."""
+_DRAWN: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^a-zA-Z]*[a-zA-Z])[A-Za-z0-9]{20,128}")
+
+
+class Variants:
+    """Counts of claimed URLs by what they have in common.
+
+    The counts are a safeguard with a wide limit, not a budget: memory leads the state by less than a thirty-second of
+    the limit, and this much may be lost when the partition is opened anew. So a limit is never lower than configured.
+
+    Args:
+        view: the partition's state.
+        max_queries: distinct queries of one path.
+    """
+
+    def __init__(self, view: StateView, max_queries: int) -> None:
+        self._view = view
+        self._limits = {_QUERIES: max_queries, _SESSIONS: MAX_SESSIONS}
+        self._counts: OrderedDict[bytes, int] = OrderedDict()
+
+    def refusal(self, crawl: str, href: str) -> Refusal | None:
+        """Return why one more URL like this is a trap: `parameter_explosion`, `session_id`; None where it isn't."""
+        for kind, common in _commons(href):
+            count, limit = self._count(_key(crawl, kind, common)), self._limits[kind]
+            if count >= limit:
+                return Refusal("session_id" if kind == _SESSIONS else "parameter_explosion", limit, count + 1, common)
+        return None
+
+    def add(self, crawl: str, href: str) -> None:
+        """Count a canonical URL that is claimed for the first time."""
+        for kind, common in _commons(href):
+            key = _key(crawl, kind, common)
+            count = self._count(key) + 1
+            self._remember(key, count)
+            if count % max(1, self._limits[kind] // WRITES_PER_LIMIT) == 0:
+                self._view.put(VARIANTS, key, count.to_bytes(8, "big"))
+
+    def _count(self, key: bytes) -> int:
+        count = self._counts.get(key)
+        if count is None:
+            stored = self._view.get(VARIANTS, key)
+            count = int.from_bytes(stored, "big") if stored else 0
+        self._remember(key, count)
+        return count
+
+    def _remember(self, key: bytes, count: int) -> None:
+        self._counts[key] = count
+        self._counts.move_to_end(key)
+        if len(self._counts) > REMEMBERED:
+            self._counts.popitem(last=False)
+
+
+def without_session(href: str) -> str | None:
+    """Return a canonical URL without its session identifiers, None where it has none."""
+    address, mark, query = href.partition("?")
+    bare = address
+    if ";" in address:
+        bare = _MATRIX_SESSION.sub("", bare)
+    if "(" in address:
+        bare = _COOKIELESS_SESSION.sub("", bare)
+    fields = query.split("&") if query else []
+    kept = [field for field in fields if not _is_session(field)]
+    if bare == address and len(kept) == len(fields):
+        return None
+    return bare + mark + "&".join(kept) if kept else bare
+
+
+def _is_session(field: str) -> bool:
+    name, _, value = field.partition("=")
+    name = name.lower()
+    return name in _SESSION_NAMES or (name in _SHORT_NAMES and _DRAWN.fullmatch(value) is not None)
+
+
+def _commons(href: str) -> Iterator[tuple[bytes, str]]:
+    """Return what a URL has in common with others that may be the same page, by kind."""
+    if "?" in href or ";" in href or "(" in href:
+        bare = without_session(href)
+        if bare is not None:
+            yield _SESSIONS, bare
+        path, mark, _ = href.partition("?")
+        if mark:
+            yield _QUERIES, path
+
+
+def _key(crawl: str, kind: bytes, common: str) -> bytes:
+    digest = hashlib.blake2b(common.encode(), digest_size=HASH_BYTES).digest()
+    return crawl.encode() + SEPARATOR + kind + digest
