@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from pipeline.config import Frontier, Politeness
 from pipeline.delivery.api import StateView
@@ -39,6 +40,7 @@ class DomainBook:
     def __init__(self, view: StateView, out: dict[str, int]) -> None:
         self._view = view
         self._domains: dict[str, Domain] = {}
+        self._slow: set[str] = set()
         for name, count in out.items():
             self.get(name).out = count
 
@@ -48,6 +50,7 @@ class DomainBook:
         if domain is None:
             stored = self._view.get(DOMAINS, name.encode())
             domain = self._domains[name] = Domain(unpack_pace(stored) if stored else Pace())
+            self._note_slow(name, domain.pace)
         return domain
 
     def out(self, name: str) -> int:
@@ -61,12 +64,24 @@ class DomainBook:
         if pace != domain.pace:
             domain.pace = pace
             self._view.put(DOMAINS, name.encode(), pack_pace(pace))
+            self._note_slow(name, pace)
 
     def release(self, name: str) -> None:
         """Forget a domain of which nothing waits; one with tasks out stays."""
         domain = self._domains.get(name)
         if domain is not None and domain.out == 0:
             del self._domains[name]
+            self._slow.discard(name)
+
+    def slow(self) -> Iterator[tuple[str, Pace]]:
+        """Return the domains that have a hold, or something else of their own that keeps requests apart."""
+        return ((name, self._domains[name].pace) for name in self._slow)
+
+    def _note_slow(self, name: str, pace: Pace) -> None:
+        if pace.hold_until_ms or pace.crawl_delays_ms or pace.learned_ms or pace.share_ms:
+            self._slow.add(name)
+        else:
+            self._slow.discard(name)
 
 
 def granted_delay_ms(granted: Politeness) -> int:
@@ -88,12 +103,23 @@ class Slots:
         self._domains = domains
         self._policies = policies
         self._delay_ms = granted_delay_ms(granted)
+        self._response_factor = granted.response_factor
         self._window_ms = politeness.milliseconds(settings.window_s)
         self._window_max = settings.window_max
 
-    def delay_ms(self, domain: str, policy: CrawlPolicy) -> int:
-        """Return the pause between requests to a domain, for a crawl."""
-        return politeness.delay_ms(self._delay_ms, policy.delay_ms, self._domains.get(domain).pace)
+    def granted_ms(self, domain: str, policy: CrawlPolicy | None) -> int:
+        """Return the pause between requests to a domain that was configured and asked for, for a crawl."""
+        return politeness.delay_ms(self._delay_ms, policy.delay_ms if policy else None, self._domains.get(domain).pace)
+
+    def learned_ms(self, domain: str, policy: CrawlPolicy | None) -> int:
+        """Return the same with what the domain's answers have taught."""
+        pace = self._domains.get(domain).pace
+        return politeness.learned_delay_ms(self.granted_ms(domain, policy), pace, self._response_factor)
+
+    def delay_ms(self, domain: str, policy: CrawlPolicy, now_ms: int) -> int:
+        """Return the pause that fetch is to keep around a task that is given out now."""
+        pace = self._domains.get(domain).pace
+        return max(self.learned_ms(domain, policy), min(pace.share_ms, pace.share_until_ms - now_ms))
 
     def ready_ms(self, domain: str, due_ms: int, crawl: str, concurrency: int = 0) -> int | None:
         """Return when a task of a crawl that is due at `due_ms` may go; None while its domain has no free slot.
@@ -108,8 +134,8 @@ class Slots:
         if policy is None:
             return due_ms  # its turn sets it aside: the tasks of other crawls must not wait behind it
         state = self._domains.get(domain)
-        delay_ms = politeness.delay_ms(self._delay_ms, policy.delay_ms, state.pace)
+        delay_ms = self.learned_ms(domain, policy)
         most = min(concurrency or self._window_max, self._window_max)
-        if state.out >= politeness.window(delay_ms, self._window_ms, most):
+        if state.out >= politeness.window(max(delay_ms, state.pace.share_ms), self._window_ms, most):
             return None
         return max(due_ms, politeness.allowed_ms(state.pace, delay_ms))

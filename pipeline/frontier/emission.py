@@ -132,7 +132,7 @@ class Emission:
             "submitted_at_ms": task.submitted_at_ms,
             "emitted_at_ms": out.emitted_ms,
             "not_before_ms": not_before_ms,
-            "delay_ms": self._slots.delay_ms(task.domain, policy),
+            "delay_ms": self._slots.delay_ms(task.domain, policy, out.emitted_ms),
             "timeout_ms": task.timeout_ms,
             "redirects": list(task.redirects),
             "concurrency": task.concurrency,

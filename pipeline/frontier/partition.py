@@ -23,6 +23,7 @@ from pipeline.frontier.held import Group
 from pipeline.frontier.lifecycle import Lifecycle
 from pipeline.frontier.outcomes import Fate, Verdict, judge
 from pipeline.frontier.outstanding import Outstanding
+from pipeline.frontier.parked import Parked, count_parked
 from pipeline.frontier.policy import Policies
 from pipeline.frontier.records import OutRow, PlaceKind, Task, url_row_key
 from pipeline.frontier.releases import Releases
@@ -71,6 +72,7 @@ class Surroundings:
         task_dead_letter: makes dead letters of tasks.
         lane_record_is_lost: says whether the lane record of a task whose lease has passed will never be handled.
         counters: what is counted for the operator, by name.
+        parked: what is parked, by partition that is open, when last looked at.
     """
 
     frontier: Frontier
@@ -81,6 +83,7 @@ class Surroundings:
     task_dead_letter: TaskDeadLetter
     lane_record_is_lost: Callable[[OutRow], bool]
     counters: Counter[str]
+    parked: dict[int, Parked]
 
 
 class FrontierPartition:
@@ -106,7 +109,7 @@ class FrontierPartition:
         self._crawls = crawls = CrawlBook(view, around.partitions)
         self._outstanding = Outstanding(view)
         self._domains = DomainBook(view, self._outstanding.by_domain)
-        slots = Slots(self._domains, policies, around.politeness, around.frontier)
+        self._slots = slots = Slots(self._domains, policies, around.politeness, around.frontier)
         self._waiting = WaitingQueue(view, slots.ready_ms)
         seen = SeenTable(view)
         self._life = life = Lifecycle(
@@ -209,7 +212,8 @@ class FrontierPartition:
         """Do nothing: all there is to keep is in the view."""
 
     def close(self) -> None:
-        """Do nothing: all there is to keep is in the view."""
+        """Take back what is told of it; all there is to keep is in the view."""
+        self._around.parked.pop(self._partition, None)
 
     # ---- records
 
@@ -243,7 +247,7 @@ class FrontierPartition:
             self._around.counters["stale_outcomes"] += 1
             return []
         task = out.task
-        verdict = judge(task, outcome, self._around.frontier, now_ms)
+        verdict = judge(task, outcome, self._domains.get(task.domain).pace, self._around.frontier, now_ms)
         self._note_pace(task, outcome, verdict, now_ms)
         outputs = self._settle_charges(out, state, now_ms, brought=brought, received_bytes=received_bytes)
         task.attempts = verdict.attempts
@@ -265,6 +269,7 @@ class FrontierPartition:
             host,
             outcome,
             incident=verdict.incident,
+            granted_ms=self._slots.granted_ms(task.domain, self._around.policies.get(task.crawl)),
             first_backoff_ms=politeness.milliseconds(self._around.politeness.backoff_s),
             now_ms=now_ms,
         )
@@ -338,6 +343,8 @@ class FrontierPartition:
             moments.append(self._polled_ms + POLL_MS)
         if held.groups or self._budget.pending:
             moments.append(self._polled_ms + SLOW_POLL_MS)
+        if any(self._domains.slow()):
+            moments.append(self._polled_ms + SLOW_POLL_MS)
         oldest_ms = self._outstanding.oldest_ms()
         if oldest_ms is not None:
             moments.append(max(oldest_ms + self._lease_ms, self._polled_ms + SLOW_POLL_MS))
@@ -345,6 +352,7 @@ class FrontierPartition:
 
     def _poll(self, now_ms: int) -> list[Output]:
         self._polled_ms = now_ms
+        self._around.parked[self._partition] = count_parked(self._domains, self._slots, self._waiting, now_ms)
         self._releases.note_new_policies()
         self._releases.note_new_day(now_ms)
         outputs = list(self._budget.serve_pending(now_ms))

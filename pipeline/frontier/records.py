@@ -354,10 +354,15 @@ class Pace(NamedTuple):
 
     Attributes:
         last_end_ms: end of the last request, milliseconds since the epoch; 0 for none.
-        hold_until_ms: no request before (backoff, Retry-After).
+        hold_until_ms: no request before (backoff, Retry-After, a window that is used up).
         backoff_level: incidents since the last good answer.
         backoff_began_ms: when the last incident was noted.
         crawl_delays_ms: robots.txt Crawl-delay of each host that has one.
+        learned_ms: pause that its incidents have taught; 0 for none.
+        response_ms: how long its answers take, smoothed.
+        share_ms: pause by which the requests that the site still allows are shared out; 0 for none.
+        share_until_ms: when the site counts anew.
+        asked: long pauses that the site has asked for, from and until, the last ones, the oldest first.
     """
 
     last_end_ms: int = 0
@@ -365,37 +370,50 @@ class Pace(NamedTuple):
     backoff_level: int = 0
     backoff_began_ms: int = 0
     crawl_delays_ms: tuple[tuple[str, int], ...] = ()
+    learned_ms: int = 0
+    response_ms: int = 0
+    share_ms: int = 0
+    share_until_ms: int = 0
+    asked: tuple[tuple[int, int], ...] = ()
 
 
-_PACE = struct.Struct(">BQQIQH")
+# version, last end, hold, level and begin of the backoff, learned, response, share and its end; then how many pauses
+# and hosts follow.
+_PACE = struct.Struct(">BQQIQIIQQBH")
+_ASKED = struct.Struct(">QQ")
 _HOST_DELAY = struct.Struct(">QH")
 
 
 def pack_pace(pace: Pace) -> bytes:
     """Pack a row of the domain book."""
+    last_end_ms, hold_until_ms, level, began_ms, delays, learned_ms, response_ms, share_ms, share_until_ms, asked = pace
     head = _PACE.pack(
-        PACKING,
-        pace.last_end_ms,
-        pace.hold_until_ms,
-        pace.backoff_level,
-        pace.backoff_began_ms,
-        len(pace.crawl_delays_ms),
-    )
-    hosts = ((host.encode(), delay_ms) for host, delay_ms in pace.crawl_delays_ms)
-    return head + b"".join(_HOST_DELAY.pack(delay_ms, len(host)) + host for host, delay_ms in hosts)
+        PACKING, last_end_ms, hold_until_ms, level, began_ms, learned_ms, response_ms, share_ms, share_until_ms,
+        len(asked), len(delays),
+    )  # fmt: skip
+    hosts = ((host.encode(), delay_ms) for host, delay_ms in delays)
+    pauses = b"".join(_ASKED.pack(*pause) for pause in asked)
+    return head + pauses + b"".join(_HOST_DELAY.pack(delay_ms, len(host)) + host for host, delay_ms in hosts)
 
 
 def unpack_pace(packed: bytes) -> Pace:
     """Inverse of `pack_pace`."""
     _check(packed)
-    _, last_end_ms, hold_until_ms, level, began_ms, hosts = _PACE.unpack_from(packed)
-    at = _PACE.size
+    (
+        _, last_end_ms, hold_until_ms, level, began_ms, learned_ms, response_ms, share_ms, share_until_ms,
+        pauses, hosts,
+    ) = _PACE.unpack_from(packed)  # fmt: skip
+    at = _PACE.size + pauses * _ASKED.size
+    asked = tuple((since_ms, until_ms) for since_ms, until_ms in _ASKED.iter_unpack(packed[_PACE.size : at]))
     delays = []
     for _ in range(hosts):
         delay_ms, length = _HOST_DELAY.unpack_from(packed, at)
         at += _HOST_DELAY.size
         delays.append((packed[at : (at := at + length)].decode(), delay_ms))
-    return Pace(last_end_ms, hold_until_ms, level, began_ms, tuple(delays))
+    return Pace(
+        last_end_ms, hold_until_ms, level, began_ms, tuple(delays), learned_ms, response_ms, share_ms, share_until_ms,
+        asked,
+    )  # fmt: skip
 
 
 class Ask(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pipeline.config import Frontier, Politeness
 from pipeline.contracts.codec import Codecs
 from pipeline.delivery.api import StateView
+from pipeline.frontier.parked import Parked
 from pipeline.frontier.partition import FrontierPartition, Surroundings, TaskDeadLetter
 from pipeline.frontier.policy import Definition, Policies
 from pipeline.frontier.records import OutRow
@@ -27,6 +28,7 @@ class FrontierStage:
             that it is given out anew; by default none is.
 
     Attributes:
+        parked: what is parked, by partition that is open, when last looked at.
         counters: since the worker started: `tasks_known`, `tasks_forwarded`, `links_forwarded`, `stale_outcomes`,
             `dead_tasks`, `lane_records_lost`.
     """
@@ -42,6 +44,7 @@ class FrontierStage:
         task_dead_letter: TaskDeadLetter,
         lane_record_is_lost: Callable[[OutRow], bool] = lambda _: False,
     ) -> None:
+        self.parked: dict[int, Parked] = {}
         self.counters: Counter[str] = Counter()
         self._around = Surroundings(
             frontier,
@@ -52,6 +55,7 @@ class FrontierStage:
             task_dead_letter,
             lane_record_is_lost,
             self.counters,
+            self.parked,
         )
 
     def open(self, partition: int, view: StateView, now: float) -> FrontierPartition:

@@ -7,6 +7,7 @@ the same memory as one with a single URL.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -165,6 +166,10 @@ class WaitingQueue:
         """Return the first task of each lane of a domain, None for a lane in which none waits."""
         waiting = self._domains.get(domain)
         return [None] * len(Lane) if waiting is None else list(waiting.heads)
+
+    def count(self, domain: str, most: int) -> int:
+        """Return how many tasks of a domain wait, at most `most`: each is stepped over."""
+        return sum(1 for _ in itertools.islice(self._view.items(WAITING, waiting_prefix(domain)), max(0, most)))
 
     def touch(self, domain: str) -> None:
         """Reckon anew when a domain's turn is: its heads, its pace or its slots have changed."""

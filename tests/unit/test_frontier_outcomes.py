@@ -63,7 +63,6 @@ def test_an_outcome_that_ends_a_task_frees_its_slot(bench, outcome, status, fail
         ("NETWORK_ERROR", None),
         ("ROBOTS_UNREACHABLE", None),
         ("HTTP_ERROR", 500),
-        ("HTTP_ERROR", 503),
         ("HTTP_ERROR", 408),
         ("HTTP_ERROR", 425),
     ],
@@ -122,29 +121,88 @@ def test_retry_after_holds_the_whole_domain_to_the_millisecond(bench):
     assert ["http://b.test/"] == bench.urls()
     bench.reopen()
     assert [] == bench.urls(after_s=12.344)
-    lanes = bench.emitted(after_s=0.001)
-    assert {A, "http://www.a.test/other"} == {lane["url"] for lane in lanes}
-    assert {until_ms} == {lane["not_before_ms"] for lane in lanes}
+    (first,) = bench.emitted(after_s=0.001)
+    assert ("http://www.a.test/other", until_ms, 2_000) == tuple(
+        first[name] for name in ("url", "not_before_ms", "delay_ms")
+    )
 
 
-def test_an_error_with_retry_after_spends_no_attempt(bench):
-    """503 with Retry-After is overload, whatever fetch calls it."""
+def test_a_503_without_a_time_spends_an_attempt_and_holds_the_domain():
+    """It says overload, but some pages say so for ever: the site is left alone, and the task ends at last."""
+    bench = Bench(make_stage(delay_s=0))
     lane = given(bench)
-    bench.outcome(lane, "HTTP_ERROR", status=503, retry_after_ms=START_MS + 5_000)
-    assert [] == bench.emitted(after_s=4.999)
-    assert [(0, 2)] == [(lane["attempt"], lane["delivery"]) for lane in bench.emitted(after_s=0.001)]
+    for attempt in (0, 1):
+        assert attempt == lane["attempt"]
+        assert [] == bench.outcome(lane, "HTTP_ERROR", status=503)
+        assert [] == bench.emitted(after_s=59)
+        (lane,) = bench.emitted(after_s=86_400)
+    assert 1 == len(bench.outcome(lane, "HTTP_ERROR", status=503))
+    bench.task(A + "next")
+    assert [] == bench.emitted(after_s=239)
+    assert [A + "next"] == bench.urls(after_s=61)
 
 
-def test_a_page_with_an_announced_limit_is_done_and_holds_the_domain(bench):
+def test_a_page_with_a_window_that_is_used_up_is_done_and_holds_the_domain(bench):
     """RateLimit headers come with good answers."""
     lane = given(bench)
     bench.task(A + "next")
     bench.emitted()
     bench.task(A + "third")
-    bench.outcome(lane, "FETCHED", retry_after_ms=START_MS + 30_000)
+    bench.outcome(lane, "FETCHED", rate_limit_remaining=0, rate_limit_reset_ms=START_MS + 30_000)
     assert 1 == bench.progress()["done"]
+    bench.reopen()
     assert [] == bench.emitted(after_s=29.9)
     assert [A + "third"] == bench.urls(after_s=0.1)
+
+
+def test_what_a_window_still_allows_is_shared_out_one_task_at_a_time(bench):
+    """The rest of a window is not spent in a burst, nor after a restart; once it is over the usual pace is back."""
+    first = given(bench)
+    for number in range(3):
+        bench.task(f"{A}{number}")
+    (second,) = bench.emitted(after_s=1)
+    bench.outcome(first, "FETCHED", rate_limit_remaining=3, rate_limit_reset_ms=START_MS + 61_000)
+    bench.outcome(second, "FETCHED", rate_limit_remaining=2, rate_limit_reset_ms=START_MS + 61_000)
+    bench.reopen()
+    assert [] == bench.emitted(after_s=29.999)
+    (third,) = bench.emitted(after_s=0.001)
+    assert (A + "1", 30_000) == (third["url"], third["delay_ms"])
+    assert [] == bench.emitted(after_s=20)
+    bench.outcome(third, "FETCHED")
+    assert [] == bench.emitted(after_s=9.999)
+    assert [(A + "2", 1_000)] == [(lane["url"], lane["delay_ms"]) for lane in bench.emitted(after_s=0.001)]
+
+
+def test_a_pause_of_days_parks_the_domain_and_kills_nothing():
+    """A site that asks for ten days gets them; its tasks wait, are counted, and are not too old afterwards."""
+    bench = Bench(make_stage())
+    day_s = 86_400
+    lane = given(bench)
+    for number in range(5):
+        bench.task(f"{A}{number}")
+    bench.outcome(lane, "HTTP_ERROR", status=503, retry_after_ms=START_MS + 10 * day_s * 1000)
+    assert [] == bench.emitted(after_s=11)
+    assert {0: (1, 6, START_MS + 10 * day_s * 1000)} == bench.stage.parked
+    bench.reopen()
+    assert [] == bench.emitted(after_s=5 * day_s)
+    assert 6 == bench.stage.parked[0].tasks
+    assert [] == bench.emitted(after_s=5 * day_s - 11.001)
+    (again,) = bench.emitted(after_s=0.001)
+    assert [] == bench.outcome(again, "NETWORK_ERROR")
+    assert 0 == bench.stage.counters["dead_tasks"]
+    bench.tick(after_s=11)
+    assert 0 == bench.stage.parked[0].domains
+    bench.frontier.close()
+    assert {} == bench.stage.parked
+
+
+def test_a_task_that_fetch_put_off_never_dies_of_it():
+    """It was not even asked for: behind a long Crawl-delay its turn may come after weeks."""
+    bench = Bench(make_stage(max_age_s=3_600))
+    lane = given(bench)
+    bench.now += 10_000
+    assert [] == bench.outcome(lane, "DEFERRED", requests=0)
+    assert [A] == bench.urls()
 
 
 def test_a_deferred_task_waits_until_it_may_start_and_spends_nothing(bench):

@@ -6,10 +6,15 @@ from hypothesis import strategies as st
 
 from pipeline.frontier.politeness import (
     LONGEST_BACKOFF_MS,
+    LONGEST_LEARNED_MS,
+    LONGEST_WISH_MS,
+    RECOVERY,
     after_outcome,
+    age_ms,
     allowed_ms,
     backoff_pause_ms,
     delay_ms,
+    learned_delay_ms,
     milliseconds,
     retry_pause_ms,
     window,
@@ -23,16 +28,17 @@ def outcome(**fields):
     """A good answer, but for `fields`."""
     record = {
         "outcome": "FETCHED", "status": 200, "requests": 1, "started_at_ms": NOW_MS, "ended_at_ms": NOW_MS,
-        "retry_after_ms": None, "crawl_delay_ms": None,
+        "retry_after_ms": None, "crawl_delay_ms": None, "rate_limit_reset_ms": None, "rate_limit_remaining": None,
     }  # fmt: skip
     return {**record, **fields}
 
 
-def after(pace, *, incident=False, now_ms=NOW_MS, host="h.test", **fields):
+def after(pace, *, incident=False, now_ms=NOW_MS, host="h.test", granted_ms=1_000, **fields):
     """The pace after an outcome."""
     return after_outcome(
-        pace, "h.test", host, outcome(**fields), incident=incident, first_backoff_ms=60_000, now_ms=now_ms
-    )
+        pace, "h.test", host, outcome(**fields), incident=incident, granted_ms=granted_ms, first_backoff_ms=60_000,
+        now_ms=now_ms,
+    )  # fmt: skip
 
 
 @given(st.integers(0, 4_000_000_000_000))
@@ -148,10 +154,108 @@ def test_a_good_answer_ends_the_series():
     assert held.hold_until_ms == after(held, started_at_ms=NOW_MS + 1, now_ms=NOW_MS + 2).hold_until_ms
 
 
-def test_a_limit_announced_with_a_page_holds_the_domain():
-    """RateLimit headers of a good answer say when the next may come."""
-    pace = after(Pace(), retry_after_ms=NOW_MS + 30_000)
-    assert (NOW_MS + 30_000, 0) == (pace.hold_until_ms, pace.backoff_level)
+def test_a_window_that_is_used_up_holds_the_domain_until_it_counts_anew():
+    """It comes with a good answer, so it is no incident; the next request would be a refused one."""
+    pace = after(Pace(), rate_limit_remaining=0, rate_limit_reset_ms=NOW_MS + 30_000)
+    assert (NOW_MS + 30_000, 0, 0) == (pace.hold_until_ms, pace.backoff_level, pace.learned_ms)
+
+
+def test_what_a_window_still_allows_is_shared_out():
+    """Ten requests in a minute: one every six seconds, and none of that once the minute is over."""
+    pace = after(Pace(), rate_limit_remaining=10, rate_limit_reset_ms=NOW_MS + 60_000)
+    assert NOW_MS + 6_000 == allowed_ms(pace, 1_000)
+    assert NOW_MS + 9_000 == allowed_ms(pace, 9_000)
+    late = after(pace, ended_at_ms=NOW_MS + 57_000, now_ms=NOW_MS + 57_000)
+    assert NOW_MS + 60_000 == allowed_ms(late, 1_000)
+    over = after(late, ended_at_ms=NOW_MS + 60_000, now_ms=NOW_MS + 60_000)
+    assert (0, 0) == (over.share_ms, over.share_until_ms)
+
+
+@pytest.mark.parametrize("reset_ms", [NOW_MS, NOW_MS - 1, NOW_MS + LONGEST_WISH_MS + 1, 2**62])
+def test_a_window_that_is_over_or_without_end_changes_nothing(reset_ms):
+    """What has passed needs no care, and what never ends would take the site out of the crawl."""
+    for remaining in (0, 5):
+        pace = after(Pace(), rate_limit_remaining=remaining, rate_limit_reset_ms=reset_ms)
+        assert NOW_MS >= pace.hold_until_ms
+        assert (0, 0) == (pace.share_ms, pace.share_until_ms)
+
+
+def test_each_incident_doubles_the_pause_and_good_answers_win_it_back():
+    """A site that refuses again and again at one pace is asked at a slower one, and not for ever."""
+    pace, paces, now = Pace(), [], NOW_MS
+    for _ in range(3):
+        now = max(now, pace.hold_until_ms)
+        pace = after(pace, incident=True, status=429, started_at_ms=now, now_ms=now)
+        paces.append(learned_delay_ms(1_000, pace, 1.0))
+    assert [2_000, 4_000, 8_000] == paces
+    answers = 0
+    while pace.learned_ms:
+        now += pace.learned_ms
+        before, pace = pace.learned_ms, after(pace, started_at_ms=now, now_ms=now)
+        answers += 1
+        assert 0 == pace.learned_ms or 1_000 < pace.learned_ms < before
+    assert 15 < answers <= RECOVERY
+    assert 1_000 == learned_delay_ms(1_000, pace, 1.0)
+
+
+def test_requests_that_were_under_way_teach_nothing_more():
+    """One overload is one lesson, however many it hit, and what was answered before it takes none of it back."""
+    first = after(Pace(), incident=True, status=429)
+    assert first == after(first, incident=True, status=429, started_at_ms=NOW_MS - 5, now_ms=NOW_MS + 9)
+    assert first.learned_ms == after(first, started_at_ms=NOW_MS - 5, now_ms=NOW_MS + 9).learned_ms
+
+
+def test_a_site_that_answers_ever_more_slowly_is_asked_ever_more_slowly():
+    """The pause follows the smoothed response time; one slow answer means little, and quick ones win it back."""
+    pace = after(Pace(), started_at_ms=NOW_MS - 8_000)
+    assert 1_000 == pace.response_ms
+    for _ in range(40):
+        pace = after(pace, started_at_ms=NOW_MS - 8_000)
+    assert 7_500 < pace.response_ms <= 8_000
+    assert pace.response_ms == learned_delay_ms(1_000, pace, 1.0)
+    assert 5 * pace.response_ms == learned_delay_ms(1_000, pace, 5.0)
+    assert 1_000 == learned_delay_ms(1_000, pace, 0.0)
+    assert 0 == learned_delay_ms(0, pace, 1.0)
+    for _ in range(40):
+        pace = after(pace)
+    assert 1_000 == learned_delay_ms(1_000, pace, 1.0)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 10**9), st.integers(0, 10**7)), max_size=40), st.integers(0, 10**6)
+)
+def test_what_is_learned_is_never_less_than_granted_and_never_without_bound(steps, granted_ms):
+    """Learning may only slow down, and no history may take a site out of the crawl."""
+    pace, now = Pace(), NOW_MS
+    for incident, took_ms, passed_ms in steps:
+        now += passed_ms
+        pace = after(
+            pace, incident=incident, started_at_ms=now - took_ms, ended_at_ms=now, granted_ms=granted_ms, now_ms=now
+        )
+        assert granted_ms <= learned_delay_ms(granted_ms, pace, 1.0) <= max(granted_ms, LONGEST_LEARNED_MS)
+
+
+def test_long_pauses_that_a_site_asked_for_do_not_age_its_tasks():
+    """A site that asks for five days must find its tasks alive; short pauses are not kept apart."""
+    day = 86_400_000
+    pace = after(Pace(), incident=True, status=503, retry_after_ms=NOW_MS + 5 * day)
+    pace = after(pace, incident=True, status=503, retry_after_ms=NOW_MS + 6 * day, now_ms=NOW_MS + day)
+    assert ((NOW_MS, NOW_MS + 6 * day),) == pace.asked
+    assert 2 * day == age_ms(pace, NOW_MS - day, NOW_MS + 7 * day)
+    assert day == age_ms(pace, NOW_MS - day, NOW_MS + 3 * day)
+    assert day == age_ms(pace, NOW_MS + 2 * day, NOW_MS + 7 * day)
+    short = after(Pace(), incident=True, status=429, retry_after_ms=NOW_MS + 60_000)
+    assert 60_000 == age_ms(short, NOW_MS, NOW_MS + 60_000)
+
+
+def test_only_the_last_long_pauses_are_remembered():
+    """The row stays bounded; a site that asks for an hour again and again wears its tasks out at last."""
+    pace = Pace()
+    for number in range(20):
+        now = NOW_MS + number * 10_000_000
+        pace = after(pace, incident=True, status=429, retry_after_ms=now + 3_600_000, started_at_ms=now, now_ms=now)
+    assert 8 == len(pace.asked)
+    assert NOW_MS + 190_000_000 == pace.asked[-1][0]
 
 
 def test_each_host_of_a_domain_keeps_its_crawl_delay_until_it_takes_it_back():

@@ -76,8 +76,11 @@ SEEN = st.one_of(
     ),
     st.builds(SeenRow, st.just(UrlState.REFUSED), COUNT, COUNT, reason=TEXT),
 )
-PACE = st.builds(Pace, MOMENT, MOMENT, COUNT, MOMENT, st.lists(st.tuples(TEXT, MOMENT), max_size=5).map(tuple))
-ASK = st.builds(Ask, COUNT, MOMENT, MOMENT, COUNT)
+PACE = st.builds(
+    Pace,
+    *(MOMENT, MOMENT, COUNT, MOMENT, st.lists(st.tuples(TEXT, MOMENT), max_size=5).map(tuple)),
+    *(COUNT, COUNT, MOMENT, MOMENT, st.lists(st.tuples(MOMENT, MOMENT), max_size=8).map(tuple)),
+)
 GIVEN = st.builds(GivenRow, MOMENT, MOMENT, COUNT, MOMENT, st.lists(ASK, max_size=5).map(tuple))
 USAGE = st.builds(UsageRow, MOMENT, MOMENT, MOMENT, COUNT, MOMENT)
 OUT = st.builds(OutRow, TASK, MOMENT, st.sampled_from(Lane), st.booleans(), st.booleans(), COUNT)
