@@ -90,9 +90,6 @@ class Politeness(Section):
     response_factor: float = Field(
         1.0, ge=0, description="the pause is at least so many times the site's response time, unless delay_s is 0"
     )
-    response_factor: float = Field(
-        1.0, ge=0, description="the pause is at least so many times the site's response time, unless delay_s is 0"
-    )
 
 
 class Frontier(Section):

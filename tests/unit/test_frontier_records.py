@@ -81,6 +81,7 @@ PACE = st.builds(
     *(MOMENT, MOMENT, COUNT, MOMENT, st.lists(st.tuples(TEXT, MOMENT), max_size=5).map(tuple)),
     *(COUNT, COUNT, MOMENT, MOMENT, st.lists(st.tuples(MOMENT, MOMENT), max_size=8).map(tuple)),
 )
+ASK = st.builds(Ask, COUNT, MOMENT, MOMENT, COUNT)
 GIVEN = st.builds(GivenRow, MOMENT, MOMENT, COUNT, MOMENT, st.lists(ASK, max_size=5).map(tuple))
 USAGE = st.builds(UsageRow, MOMENT, MOMENT, MOMENT, COUNT, MOMENT)
 OUT = st.builds(OutRow, TASK, MOMENT, st.sampled_from(Lane), st.booleans(), st.booleans(), COUNT)
