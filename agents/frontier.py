@@ -12,6 +12,7 @@ from pipeline.delivery.global_table import GlobalTable
 from pipeline.delivery.worker import Worker
 from pipeline.frontier.records import TABLES
 from pipeline.frontier.stage import FrontierStage
+from pipeline.ops.parked_gauges import ParkedGauges
 from pipeline.ops.stage_counters import StageCounters
 from pipeline.state.contract_rows import ContractRows
 from pipeline.topics import CRAWLS, FRONTIER_STATE
@@ -33,6 +34,7 @@ def build(settings: Settings) -> Worker:
         task_dead_letter=partial(task_dead_letter, group=worker.layout.group, stage="frontier"),
     )
     worker.registry.register(StageCounters("frontier", stage.counters))
+    worker.registry.register(ParkedGauges(stage.parked))
     rows = ContractRows(codecs.encoder(FRONTIER_STATE.subject), codecs.decoder(FRONTIER_STATE.subject))
     worker.run_ordered(stage, TABLES, rows, settings.frontier.commit_interval_s)
 

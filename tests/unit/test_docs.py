@@ -20,6 +20,7 @@ from pipeline.delivery.dead_letters import HEADER_PREFIX, REASONS
 from pipeline.delivery.exits import ExitCode
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.ops.monitor import Monitor
+from pipeline.ops.parked_gauges import ParkedGauges
 from pipeline.ops.stage_counters import StageCounters
 from pipeline.ops.uncommitted import TailWatch
 from tests.generated_docs import DOCS, GENERATED, with_part
@@ -181,6 +182,7 @@ def test_every_series_is_described_and_no_other():
     metrics.dead_letter("policy")
     metrics.lags({TP("topic", 0): 1})
     registry.register(StageCounters("stage", {"event": 1}))
+    registry.register(ParkedGauges({}))
     monitor = Monitor.__new__(Monitor)  # its clients would look for a broker
     monitor._lags, monitor._read_at, monitor._tails = {}, {}, TailWatch()
     families = [*registry.collect(), *monitor.collect()]
