@@ -2,91 +2,233 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from pipeline.delivery.api import StateView
+from pipeline.frontier.insight import Insight
+from pipeline.frontier.outcomes import SUCCESSES
+from pipeline.frontier.policy import CrawlPolicy, why
 from pipeline.frontier.records import (
-    DOMAINS,
     OUT,
     SEEN,
-    Pace,
     PlaceKind,
+    SeenRow,
+    Task,
     UrlState,
     unpack_out,
-    unpack_pace,
     unpack_seen,
     url_row_key,
 )
-from pipeline.web.domains import registrable_domain
-from pipeline.web.url import canonicalize, url_key
+from pipeline.frontier.refusals import Refusal
+from pipeline.frontier.waits import Wait, domain_waits, own_wait
 
-_HELD_BY: Final = {
-    PlaceKind.HELD_BUDGET: "crawl_budget",
-    PlaceKind.HELD_DOMAIN: "domain_budget",
-    PlaceKind.HELD_UNKNOWN: "crawl_unknown",
+TRAPS: Final = frozenset({
+    "parameters", "repeated_parameter", "nested_url", "path_depth", "path_repetition", "calendar",
+    "parameter_explosion", "session_id",
+})  # fmt: skip
+"""Reasons of `pipeline.frontier.traps` and `pipeline.frontier.variants`."""
+WHY_HELD: Final[Mapping[PlaceKind, tuple[str, str]]] = {
+    PlaceKind.HELD_BUDGET: ("budget", "crawl_budget"),
+    PlaceKind.HELD_DOMAIN: ("budget", "domain_budget"),
+    PlaceKind.HELD_DAY: ("budget", "domain_day_budget"),
+    PlaceKind.HELD_UNKNOWN: ("definition", "crawl_unknown"),
 }
+"""What holds a task → (why, reason)."""
+_ROBOTS: Final = frozenset({"ROBOTS_DENIED", "ROBOTS_UNREACHABLE"})
 
 
-class Explanation(NamedTuple):
-    """What has become of a URL.
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a URL stands in a crawl; None stands for what is not kept.
 
     Attributes:
-        url: canonical.
-        domain: registrable domain.
+        crawl: id of the crawl.
         state: `unknown`, `waiting`, `held`, `out`, `done` or `refused`.
-        reason: for held: what holds it; for done: outcome, status and reason; for refused: why.
+        why: what decided. For done `seen`, `robots` or `failed`; for refused `scope`, `depth`, `budget`, `trap` or
+            `url`; for held `budget` or `definition`; for waiting what it waits for first (see `Wait`); `out`; for
+            unknown what would refuse its link, `definition`, or `unknown`.
+        reason: machine-readable, as it is recorded; empty where there is none.
+        facts: what the decision rests on, such as a limit and what it is compared with.
         depth: links followed from a start point.
+        source: name of the sender or source package.
+        priority: 1 to 5.
+        lane: of its priority; for out the one it went to.
+        attempts: attempts that failed.
         deliveries: how often it was given out.
-        attempts: for out: attempts that failed before.
-        since_ms: for out: when it was given out, milliseconds since the epoch; else 0.
-        due_ms: for waiting: when its own time comes; else 0.
-        domain_hold_until_ms: no request to the domain before (backoff, Retry-After); 0 for none.
+        replays: how often it came back from the dead letters.
+        submitted_ms: when it was wished, or its link found, milliseconds since the epoch.
+        since_ms: for out: when it was given out.
+        due_ms: for waiting and held: when its own time comes.
+        ahead: for waiting: tasks of its domain that stand before it in its lane, at most `MAX_COUNTED`.
+        outcome: for done: the last one.
+        status: for done: its HTTP status.
+        waits: for waiting: what it waits for, the decisive one first.
     """
 
-    url: str
-    domain: str
+    crawl: str
     state: str
+    why: str
     reason: str = ""
-    depth: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    depth: int | None = None
+    source: str | None = None
+    priority: int | None = None
+    lane: str | None = None
+    attempts: int | None = None
     deliveries: int = 0
-    attempts: int = 0
-    since_ms: int = 0
-    due_ms: int = 0
-    domain_hold_until_ms: int = 0
+    replays: int | None = None
+    submitted_ms: int | None = None
+    since_ms: int | None = None
+    due_ms: int | None = None
+    ahead: int | None = None
+    outcome: str | None = None
+    status: int | None = None
+    waits: tuple[Wait, ...] = ()
 
 
-def explain(view: StateView, crawl: str, url: str) -> Explanation:
-    """Say what has become of a URL in a crawl.
+class _Asked:
+    """One question about a URL, in one crawl after the other.
 
     Args:
-        view: state of the partition that owns the URL's domain.
-        crawl: id of the crawl.
-        url: as written anywhere.
-
-    Raises:
-        RefusedUrl: no URL that could ever be fetched.
+        insight: of the partition that owns the domain.
+        domain: registrable domain of the URL.
+        url: canonical.
+        key: of the URL.
+        now_ms: now.
     """
-    canonical = canonicalize(url)
-    domain = registrable_domain(canonical.host)
-    stored_pace = view.get(DOMAINS, domain.encode())
-    pace = unpack_pace(stored_pace) if stored_pace else Pace()
-    about = Explanation(canonical.href, domain, "unknown", domain_hold_until_ms=pace.hold_until_ms)
-    key = url_row_key(crawl, url_key(canonical.href))
-    packed = view.get(SEEN, key)
-    if packed is None:
-        return about
-    row = unpack_seen(packed)
-    about = about._replace(depth=row.depth, deliveries=row.deliveries)
-    if row.state is UrlState.DONE:
-        words = (row.outcome, str(row.status or ""), row.reason)
-        return about._replace(state="done", reason=" ".join(word for word in words if word))
-    if row.state is UrlState.REFUSED:
-        return about._replace(state="refused", reason=row.reason)
-    packed_out = view.get(OUT, key)
-    if packed_out is not None:
-        out = unpack_out(packed_out)
-        task = out.task
-        return about._replace(state="out", deliveries=task.deliveries, attempts=task.attempts, since_ms=out.emitted_ms)
-    if row.place is None or row.place.kind is PlaceKind.WAITING:
-        return about._replace(state="waiting", due_ms=row.place.due_ms if row.place else 0)
-    return about._replace(state="held", reason=_HELD_BY[row.place.kind])
+
+    def __init__(self, insight: Insight, domain: str, url: str, key: bytes, now_ms: int) -> None:
+        self._insight = insight
+        self._domain = domain
+        self._url = url
+        self._key = key
+        self._now_ms = now_ms
+
+    def unknown(self, crawl: str) -> Standing:
+        """Nobody has found it: what would become of it as a link."""
+        policy = self._insight.policies.get(crawl)
+        if policy is None:
+            return Standing(crawl, "unknown", "definition", "crawl_unknown")
+        refusal = why(policy, self._url, "", None, self._now_ms)
+        if refusal is None:
+            return Standing(crawl, "unknown", "unknown")
+        return Standing(crawl, "unknown", why_refused(refusal.reason), refusal.reason, _facts(refusal))
+
+    def known(self, crawl: str, row: SeenRow) -> Standing:
+        """It has a row in the seen table."""
+        about = Standing(crawl, "", "", depth=row.depth, deliveries=row.deliveries)
+        if row.state is UrlState.DONE:
+            word = "seen" if row.outcome in SUCCESSES else "robots" if row.outcome in _ROBOTS else "failed"
+            status = row.status or None
+            return replace(about, state="done", why=word, reason=row.reason, outcome=row.outcome, status=status)
+        policy = self._insight.policies.get(crawl)
+        if row.state is UrlState.REFUSED:
+            facts = self._limit(crawl, policy, row.reason) or self._rule(policy, row)
+            return replace(about, state="refused", why=why_refused(row.reason), reason=row.reason, facts=facts)
+        packed = self._insight.view.get(OUT, url_row_key(crawl, self._key))
+        if packed is not None:
+            out = unpack_out(packed)
+            about = _with_task(about, out.task)
+            return replace(about, state="out", why="out", lane=out.lane.name.lower(), since_ms=out.emitted_ms)
+        return self._pending(about, row, policy)
+
+    def _pending(self, about: Standing, row: SeenRow, policy: CrawlPolicy | None) -> Standing:
+        insight, place = self._insight, row.place
+        if place is None:
+            return replace(about, state="waiting", why="turn")
+        task = insight.task(self._domain, about.crawl, place)
+        about = replace(about, lane=place.lane.name.lower(), due_ms=place.due_ms)
+        if task is not None:
+            about = _with_task(about, task)
+        if place.kind is not PlaceKind.WAITING:
+            word, reason = WHY_HELD[place.kind]
+            return replace(about, state="held", why=word, reason=reason, facts=self._limit(about.crawl, policy, reason))
+        ahead = insight.waiting(self._domain, place.lane, place)
+        waits = own_wait(task, place.due_ms, self._now_ms)
+        waits += domain_waits(insight, self._domain, policy, self._now_ms, task.concurrency if task else 0)
+        # A time that lies ahead decides before the order of those that could go: the latest first.
+        ahead_of_all = sorted((wait for wait in waits if wait.why in _TIMED), key=lambda wait: -(wait.until_ms or 0))
+        busy = [wait for wait in waits if wait.why not in _TIMED]
+        turn = Wait("turn", None, {"ahead": ahead})
+        ordered = (*ahead_of_all, turn, *busy) if ahead else (*ahead_of_all, *busy, turn)
+        return replace(about, state="waiting", why=ordered[0].why, ahead=ahead, waits=ordered)
+
+    def _limit(self, crawl: str, policy: CrawlPolicy | None, reason: str) -> dict[str, Any]:
+        """Return what a budget is and what of it is used, by today's definition of the crawl."""
+        if policy is None:
+            return {}
+        usage = self._insight.usage(crawl, self._domain)
+        match reason:
+            case "crawl_budget":
+                return {"limit": policy.max_pages, "of_day": policy.max_pages_per_day, "of_bytes": policy.max_bytes}
+            case "domain_budget":
+                return {"limit": policy.max_pages_per_domain, "value": usage.brought, "charged": usage.charged}
+            case "domain_bytes":
+                return {"limit": policy.max_bytes_per_domain, "value": usage.bytes}
+            case "domain_day_budget":
+                return {"limit": policy.max_pages_per_domain_per_day, "value": usage.brought_on_day}
+        return {}
+
+    def _rule(self, policy: CrawlPolicy | None, row: SeenRow) -> dict[str, Any]:
+        """Return the rule of today's definition that refuses the URL; its value alone where none does any more."""
+        refusal = None if policy is None else why(policy, self._url, "", row.depth, self._now_ms)
+        if refusal is not None and refusal.reason == row.reason:
+            return _facts(refusal)
+        # A start point may have set a lower depth than its crawl, and definitions change.
+        return {"value": row.depth} if row.reason == "depth" else {}
+
+
+_TIMED: Final = frozenset({"not_before", "retry", "deferred", "interval", "backoff", "hold", "rate_limit"})
+"""Waits that have a time of their own; the others last as long as the domain is busy."""
+
+
+def why_refused(reason: str) -> str:
+    """Return what a refusal is about: `scope`, `depth`, `budget`, `trap`, or the `url` itself."""
+    if reason in {"scope", "depth"}:
+        return reason
+    if reason.endswith(("_budget", "_bytes")):
+        return "budget"
+    return "trap" if reason in TRAPS else "url"
+
+
+def explain(  # noqa: PLR0917  # one URL in its four forms
+    insight: Insight, domain: str, url: str, key: bytes, now_ms: int, crawl: str | None = None
+) -> list[Standing]:
+    """Say how a URL stands.
+
+    Args:
+        insight: of the partition that owns the domain.
+        domain: registrable domain of the URL.
+        url: canonical.
+        key: of the URL.
+        now_ms: now.
+        crawl: in this crawl only; None for all that know it.
+
+    Returns:
+        One row for each crawl that knows the URL; for a crawl that is named always one.
+    """
+    asked = _Asked(insight, domain, url, key, now_ms)
+    crawls = list(insight.crawls()) if crawl is None else [crawl]
+    rows = insight.view.get_many(SEEN, [url_row_key(name, key) for name in crawls])
+    found = [
+        asked.known(name, unpack_seen(packed)) for name, packed in zip(crawls, rows, strict=True) if packed is not None
+    ]
+    return found or ([] if crawl is None else [asked.unknown(crawl)])
+
+
+def _with_task(about: Standing, task: Task) -> Standing:
+    return replace(
+        about,
+        depth=task.depth,
+        source=task.source,
+        priority=task.priority,
+        attempts=task.attempts,
+        deliveries=task.deliveries,
+        replays=task.replays,
+        submitted_ms=task.submitted_at_ms,
+    )
+
+
+def _facts(refusal: Refusal) -> dict[str, Any]:
+    return {name: said for name, said in refusal._asdict().items() if name != "reason" and said not in {None, ""}}

@@ -20,6 +20,7 @@ from pipeline.frontier.domain_budget import DomainBudget
 from pipeline.frontier.domains import DomainBook, Slots
 from pipeline.frontier.emission import Emission
 from pipeline.frontier.held import Group
+from pipeline.frontier.insight import Insight
 from pipeline.frontier.lifecycle import Lifecycle
 from pipeline.frontier.outcomes import Fate, Verdict, judge
 from pipeline.frontier.outstanding import Outstanding
@@ -104,6 +105,7 @@ class FrontierPartition:
     def __init__(self, around: Surroundings, partition: int, view: StateView) -> None:
         self._around = around
         self._partition = partition
+        self._view = view
         self._lease_ms = politeness.milliseconds(around.frontier.lease_s)
         codecs, policies = around.codecs, around.policies
         self._crawls = crawls = CrawlBook(view, around.partitions)
@@ -214,6 +216,13 @@ class FrontierPartition:
     def close(self) -> None:
         """Take back what is told of it; all there is to keep is in the view."""
         self._around.parked.pop(self._partition, None)
+
+    # ---- for people
+
+    def insight(self) -> Insight:
+        """Return what may be looked at between two rounds; nothing is changed by it."""
+        around = self._around
+        return Insight(self._view, around.policies, around.politeness, around.frontier, self._domains.out)
 
     # ---- records
 
