@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from faust.types import TP
 
@@ -24,6 +24,8 @@ from pipeline.errors import BugError, InputError
 from pipeline.state.changelog import Changelog
 from pipeline.state.store import PartitionStore
 from pipeline.state.view import StagedView, changelog_key
+
+T = TypeVar("T")
 
 MAX_ROUND_RECORDS = 5_000
 
@@ -231,6 +233,25 @@ class OrderedRunner(Runner):
                     why = STOPPED
                 rows.append(PendingPartition(topic, number, entry.expected, len(entry.queue), why, records))
         return rows
+
+    async def ask(self, question: Callable[[OrderedPartition], T], partition: int | None = None) -> dict[int, T]:
+        """Put a question to the logic of this worker's partitions, in the thread, between two rounds.
+
+        Args:
+            question: looks and changes nothing; rounds wait for it.
+            partition: number; None for all.
+
+        Returns:
+            Number → answer; nothing of a partition that is not this worker's, was lost meanwhile, or is being restored.
+        """
+        assignment = self._assignment
+        if assignment is None:
+            return {}
+        slots = [slot for slot in self._slots.values() if partition in {None, slot.number}]
+        answers = await self._in_thread(
+            lambda: {slot.number: question(slot.logic) for slot in slots if slot.logic is not None}
+        )
+        return answers if self._current(assignment) else {}
 
     # ---- commit
 
