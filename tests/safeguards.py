@@ -179,6 +179,13 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         (f"{BROKER}_groups.py::test_nobody_commits_before_the_whole_groups_offsets_are_stable",),
     ),
     Safeguard(
+        "what the producer itself has left open ends before its first transaction",
+        f"{DELIVERY}/runner.py",
+        "        await self._own_transactions.wait_for_end(self.settings.stable_offsets_s)\n",
+        "",
+        ("tests/integration/test_hanging_transactions.py::test_outputs_that_hang_alone_are_not_published",),
+    ),
+    Safeguard(
         "equal partition sets of co-partitioned topics",
         f"{DELIVERY}/transport.py",
         "if not equal_partition_sets(partitions):",

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
 from aiokafka.structs import TopicPartition
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
@@ -26,13 +26,18 @@ Places = dict[str, list[int]]
 """Topic → partition numbers."""
 
 
+class UnknownRequestError(BrokerError):
+    """The broker is older than the request."""
+
+
 class ClusterClient:
     """Connections to the brokers of a cluster; an asynchronous context manager.
 
     Args:
         broker: where the cluster is, how to log in, and how long an answer may take.
 
-    Each call, the entry too, raises a BrokerError where a broker does not answer in time or does not know the request.
+    Each call, the entry too, raises a BrokerError where a broker does not answer in time, an `UnknownRequestError`
+    where it is too old for the request, and a ConfigurationError where the user may not ask.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -40,9 +45,12 @@ class ClusterClient:
         self._servers = client_options(broker)["bootstrap.servers"]
         self._client: Any = None
         self._metadata: Any = None
+        self._log_level = logging.NOTSET
 
     async def __aenter__(self) -> Self:
-        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it meets is raised here, once
+        log = logging.getLogger("aiokafka")
+        self._log_level = log.level
+        log.setLevel(logging.CRITICAL)  # what it meets is raised here, once
         self._client = AIOKafkaClient(
             bootstrap_servers=self._servers,
             client_id=CLIENT_ID,
@@ -54,14 +62,18 @@ class ClusterClient:
                 await self._client.bootstrap()
                 self._metadata = await self._client.fetch_all_metadata()
         except BaseException:
-            await self._client.close()
+            await self._close()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
         await self._client.close()
+        logging.getLogger("aiokafka").setLevel(self._log_level)  # a worker's consumer has things to say, too
 
     @property
     def nodes(self) -> list[int]:
@@ -85,8 +97,15 @@ class ClusterClient:
 
     async def coordinator(self, group: str) -> int:
         """Return the broker that coordinates a consumer group."""
-        with self._mapped_errors(f"coordinator of {group}"):
-            node: int = await self._client.coordinator_lookup(CoordinationType.GROUP, group)
+        return await self._coordinator(CoordinationType.GROUP, group)
+
+    async def transaction_coordinator(self, transactional_id: str) -> int:
+        """Return the broker that coordinates the transactions of an id."""
+        return await self._coordinator(CoordinationType.TRANSACTION, transactional_id)
+
+    async def _coordinator(self, kind: int, key: str) -> int:
+        with self._mapped_errors(f"coordinator of {key}"):
+            node: int = await self._client.coordinator_lookup(kind, key)
         return node
 
     async def ask(self, node: int, request: Any) -> Any:
@@ -98,7 +117,11 @@ class ClusterClient:
     def _mapped_errors(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (KafkaError, NotImplementedError, TimeoutError) as exc:
+        except (IncompatibleBrokerVersion, NotImplementedError) as exc:
+            raise UnknownRequestError(f"{what}: {exc}") from exc
+        except (KafkaError, TimeoutError) as exc:
+            if (code := getattr(exc, "errno", 0)) in REFUSALS:
+                check(code, what)
             raise BrokerError(f"{what}: {exc}" if str(exc) else f"{what}: {type(exc).__name__}") from exc
 
 

@@ -23,6 +23,7 @@ from pipeline.delivery.assignment import Assignment, Batch, Start
 from pipeline.delivery.dead_letters import Breaker, cut, dead_letter, reason_of
 from pipeline.delivery.exits import ExitCode, exit_after
 from pipeline.delivery.metrics import DeliveryMetrics
+from pipeline.delivery.own_transactions import OwnTransactions
 from pipeline.delivery.pace import Pace
 from pipeline.delivery.pending import PendingPartition
 from pipeline.delivery.stable_offsets import StableOffsets
@@ -60,6 +61,7 @@ class Runner(Service, abc.ABC):
         partitions: of every topic.
         max_bytes: topic → largest record it takes; a larger output makes its source a dead letter.
         producer: not yet opened.
+        own_transactions: looks for what the producer has left open.
         metrics: of this worker.
         interval_s: longest time between commits under load.
     """
@@ -75,6 +77,7 @@ class Runner(Service, abc.ABC):
         partitions: int,
         max_bytes: Mapping[str, int],
         producer: TransactionalProducer,
+        own_transactions: OwnTransactions,
         metrics: DeliveryMetrics,
         interval_s: float,
     ) -> None:
@@ -90,6 +93,7 @@ class Runner(Service, abc.ABC):
         self._partitions = partitions
         self._max_bytes = max_bytes
         self._producer = producer
+        self._own_transactions = own_transactions
         self._pace = Pace(interval_s, time.monotonic)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="transactions")
         self._commit_lock = asyncio.Lock()
@@ -166,7 +170,7 @@ class Runner(Service, abc.ABC):
         await self.opened()
 
     async def opened(self) -> None:
-        """Take over the transactional id, then wait for the whole group's offsets to be stable: before any commit."""
+        """Take over the transactional id, then wait until nothing hangs that a commit could complete: before any."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._guarded(self._open()))
         await asyncio.shield(self._opening)
@@ -176,6 +180,7 @@ class Runner(Service, abc.ABC):
         await self._in_thread(
             self._stable_offsets.wait_for_group, self._input_topics, self._partitions, self.settings.stable_offsets_s
         )
+        await self._own_transactions.wait_for_end(self.settings.stable_offsets_s)
         self._ready.set()
 
     async def starts(self, assignment: Assignment) -> Mapping[TP, Start] | None:

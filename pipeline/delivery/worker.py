@@ -25,6 +25,7 @@ from pipeline.delivery.exits import ExitCode, exit_after
 from pipeline.delivery.identity import check_layout
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.ordered import OrderedRunner
+from pipeline.delivery.own_transactions import OwnTransactions
 from pipeline.delivery.parallel import ParallelRunner, StateLocation
 from pipeline.delivery.runner import Runner
 from pipeline.delivery.transactions import TransactionalProducer
@@ -243,6 +244,8 @@ class Worker:
 
     def _shared(self) -> dict[str, Any]:
         delivery = self.settings.delivery
+        transactional_id = f"{self.layout.group}-{self.settings.worker.name}"
+        written = {*self.layout.max_bytes, self.layout.changelog} - {""}
         return {
             "stage_name": self.stage_name,
             "settings": delivery,
@@ -251,9 +254,9 @@ class Worker:
             "partitions": self.settings.topics.partitions,
             "max_bytes": self.layout.max_bytes,
             "producer": TransactionalProducer(
-                self.options, f"{self.layout.group}-{self.settings.worker.name}",
-                delivery.transaction_timeout_s, self._compression,
+                self.options, transactional_id, delivery.transaction_timeout_s, self._compression
             ),
+            "own_transactions": OwnTransactions(self.settings.broker, transactional_id, written),
             "metrics": self.metrics,
             "interval_s": delivery.commit_interval_s,
         }  # fmt: skip

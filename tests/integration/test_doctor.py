@@ -22,6 +22,7 @@ from pipeline.cli.doctor import doctor
 from pipeline.delivery.cluster_client import ClusterClient
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.open_transactions import OFFSETS_TOPIC
+from pipeline.delivery.own_transactions import OwnTransactions
 from pipeline.delivery.stable_offsets import StableOffsets
 from pipeline.errors import BrokerError
 from pipeline.local import archives
@@ -310,17 +311,22 @@ def test_without_the_look_at_the_whole_group_a_hanging_transaction_loses_records
     assert [] == values(cluster, DOCUMENTS.dlq, 0)  # and what was made of it is not there
 
 
-def test_offsets_freed_alone_would_let_what_hangs_be_published(cluster):
-    """Why they come last: the producer's next commit to the same partition takes the orphan's outputs along."""
+def test_offsets_freed_alone_do_not_let_what_hangs_be_published(cluster):
+    """The producer's next commit to the same partition would take the orphan's outputs along: none is begun."""
     ((topic, partition),) = HALF.places
     (offsets,) = [found for found in cluster.open(HALF.name) if found.holds_offsets]
     cluster.end(offsets)
-    assert [] == values(cluster, topic, partition)
-    with transaction(cluster.bootstrap, HALF.name) as producer:  # the worker, come back, does it again
+    own = OwnTransactions(cluster.settings.broker, HALF.name, ALL)
+    with transaction(cluster.bootstrap, HALF.name) as producer:  # the worker, come back, would do it again
+        with pytest.raises(BrokerError, match=rf"open in {topic}/{partition}, .*`headrace doctor`"):
+            asyncio.run(own.wait_for_end(0.1))
+        (outputs,) = cluster.open(HALF.name)
+        cluster.end(outputs)
+        asyncio.run(own.wait_for_end(0.1))
         producer.produce(topic, b"again", b"k", partition)
         producer.flush(CALL_S)
         producer.commit_transaction(CALL_S)
-    assert [b"orphan", b"again"] == values(cluster, topic, partition)
+    assert [b"again"] == values(cluster, topic, partition)
 
 
 def test_offsets_that_no_worker_can_use_are_told(cluster):

@@ -226,3 +226,29 @@ def test_a_worker_that_comes_back_to_other_partitions_does_not_complete_what_han
     world.out.until_count(3)
     world.out.read_to_end()
     assert Counter([b"v:first", b"v:own", b"v:hangs"]) == world.out.values
+
+
+def test_outputs_that_hang_alone_are_not_published(world):
+    """The group's offsets are in order and don't tell: the next commit would publish what hangs beside its repeat."""
+    worker = world.worker("a").start()
+    world.send([b"v:first"], 1)
+    (first,) = world.out.until_count(1)
+    worker.kill()
+    producer = Producer({**world.options, "transactional.id": f"{world.stage.toy.group}-a", "log_level": 2})
+    producer.init_transactions(CALL_S)
+    with transactions_forgotten(world.broker):
+        producer.begin_transaction()
+        producer.produce(DOCUMENTS.name, b"v:again", b"k", first.partition)
+        producer.flush(CALL_S)
+    del producer
+    world.send([b"v:again"], 1)
+    worker.start()
+    assert ExitCode.BROKER == worker.exit_status()
+    worker.says(f"open in {DOCUMENTS.name}/{first.partition}, ")
+    worker.says("`headrace doctor`")
+    assert 1 == len(world.out.read_to_end())
+    world.end()
+    worker.start()
+    world.out.until_count(2)
+    world.out.read_to_end()
+    assert Counter([b"v:first", b"v:again"]) == world.out.values

@@ -139,6 +139,7 @@ class World:
             partitions=2,
             max_bytes={OUT: 1_000, f"{FIRST}-dlq": LETTER_BYTES, f"{SECOND}-dlq": LETTER_BYTES},
             producer=self.producer,
+            own_transactions=None,
             metrics=DeliveryMetrics(CollectorRegistry(), "toy"),
             interval_s=0.1,
         )

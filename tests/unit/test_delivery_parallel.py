@@ -111,6 +111,7 @@ class World:
             partitions=2,
             max_bytes={OUT: 1_000, f"{TOPIC}-dlq": 1_000},
             producer=self.producer,
+            own_transactions=None,
             metrics=DeliveryMetrics(CollectorRegistry(), "toy"),
             interval_s=0.1,
         )
