@@ -194,6 +194,7 @@ class Runner(Service, abc.ABC):
             self._stable_offsets.starts,
             assignment.partitions,
             lambda: self.app.consumer.current_assignment is assignment,
+            self.settings.stable_offsets_s,
         )
         return await self._guarded(asyncio.get_running_loop().run_in_executor(None, read))
 

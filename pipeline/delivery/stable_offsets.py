@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0
 LAST_CALL_S = 0.1
 RETRY_PAUSE_S = 0.1
-WAIT_S = 60.0
 SHOWN = 8
 HINT = "`headrace doctor` tells whether the transaction is merely open or hangs, and the command that ends it"
 
@@ -47,9 +46,7 @@ class StableOffsets:
             "retry.backoff.max.ms": 200,
         }
 
-    def starts(
-        self, partitions: Iterable[TP], wanted: Callable[[], bool], limit_s: float = WAIT_S
-    ) -> dict[TP, Start] | None:
+    def starts(self, partitions: Iterable[TP], wanted: Callable[[], bool], limit_s: float) -> dict[TP, Start] | None:
         """Return where each partition begins.
 
         Args:

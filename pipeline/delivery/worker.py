@@ -240,7 +240,8 @@ class Worker:
         self.app._extra_services.append(runner)  # noqa: SLF001  # the place Faust gives services that start with the app
 
     def _changelog(self, rows: RowCodec) -> Changelog:
-        return Changelog(self.options, self.layout.changelog, rows, DAY_MS / 1000)
+        limit_s = self.settings.delivery.stable_offsets_s
+        return Changelog(self.options, self.layout.changelog, rows, DAY_MS / 1000, limit_s)
 
     def _shared(self) -> dict[str, Any]:
         delivery = self.settings.delivery

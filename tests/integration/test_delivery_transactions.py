@@ -114,7 +114,7 @@ def test_a_partition_starts_where_its_group_stands(broker, options, topic_factor
     produce(broker.bootstrap, topic, [(b"k", b"%d" % number) for number in range(10)], 0)
     offset_map = OffsetMap(2, 9, (2, 5))
     commit(broker, group, topic, offset_map)
-    starts = StableOffsets(options, group).starts([TP(topic, 0), TP(topic, 1)], lambda: True)
+    starts = StableOffsets(options, group).starts([TP(topic, 0), TP(topic, 1)], lambda: True, JOIN_S)
     assert {TP(topic, 0): (offset_map, 10), TP(topic, 1): (OffsetMap(0, 0), 0)} == starts
 
 
@@ -124,7 +124,7 @@ def test_a_partition_without_a_commit_starts_at_what_retention_has_left(broker, 
     produce(broker.bootstrap, topic, [(b"k", b"%d" % number) for number in range(10)])
     for done in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
         done.result(10)
-    starts = StableOffsets(options, uuid.uuid4().hex).starts([TP(topic, 0)], lambda: True)
+    starts = StableOffsets(options, uuid.uuid4().hex).starts([TP(topic, 0)], lambda: True, JOIN_S)
     assert {TP(topic, 0): (OffsetMap(4, 4), 10)} == starts
 
 
@@ -142,7 +142,7 @@ def test_open_offsets_are_waited_for(broker, options, topic_factory, ending):
         return True
 
     reading = threading.Thread(
-        target=lambda: answers.append(StableOffsets(options, group).starts([TP(topic, 0)], wanted))
+        target=lambda: answers.append(StableOffsets(options, group).starts([TP(topic, 0)], wanted, JOIN_S))
     )
     with transaction(broker.bootstrap, f"{group}-open") as producer:
         send(producer, group, topic, OffsetMap(7, 7))
@@ -160,7 +160,7 @@ def test_reading_ends_when_nobody_wants_the_answer(broker, options, topic_factor
     """The partitions were called back meanwhile."""
     topic, group = topic_factory(), uuid.uuid4().hex
     produce(broker.bootstrap, topic, [(b"k", b"v")])
-    assert None is StableOffsets(options, group).starts([TP(topic, 0)], lambda: False)
+    assert None is StableOffsets(options, group).starts([TP(topic, 0)], lambda: False, JOIN_S)
 
 
 def test_a_topic_that_ends_before_the_committed_offset_ends_the_worker(broker, options, topic_factory):
@@ -168,7 +168,7 @@ def test_a_topic_that_ends_before_the_committed_offset_ends_the_worker(broker, o
     topic, group = topic_factory(), uuid.uuid4().hex
     commit(broker, group, topic, OffsetMap(5, 5))
     with pytest.raises(BrokerError, match=f"{topic}/0 ends at 0"):
-        StableOffsets(options, group).starts([TP(topic, 0)], lambda: True)
+        StableOffsets(options, group).starts([TP(topic, 0)], lambda: True, JOIN_S)
 
 
 def test_the_whole_group_is_looked_at_before_the_first_commit(broker, options, topic_factory):

@@ -271,7 +271,7 @@ def test_the_command_that_is_printed_ends_all_of_a_producer_and_frees_its_group(
     assert 4 == ended.stdout.count("ended: ")
     assert [] == cluster.open(PARSE.name)
     assert [] == values(cluster, DOCUMENTS.name, 1)
-    starts = StableOffsets(cluster.options, "headrace-parse").starts([TP(PAGES.name, 1)], lambda: True)
+    starts = StableOffsets(cluster.options, "headrace-parse").starts([TP(PAGES.name, 1)], lambda: True, CALL_S)
     assert 0 == starts[TP(PAGES.name, 1)].offset_map.base
 
 
@@ -306,7 +306,7 @@ def test_without_the_look_at_the_whole_group_a_hanging_transaction_loses_records
     with transaction(cluster.bootstrap, STORE.name) as producer:  # the worker, come back without the look
         producer.send_offsets_to_transaction([TopicPartition(topic, 1 - partition, 0)], nobody(group), CALL_S)
         producer.commit_transaction(CALL_S)
-    starts = offsets.starts([TP(topic, partition)], lambda: True)
+    starts = offsets.starts([TP(topic, partition)], lambda: True, CALL_S)
     assert COMMITTED == starts[TP(topic, partition)].offset_map.base  # all up to there counts as done
     assert [] == values(cluster, DOCUMENTS.dlq, 0)  # and what was made of it is not there
 

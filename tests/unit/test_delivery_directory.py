@@ -1,4 +1,4 @@
-"""The lock on a worker's data directory."""
+"""The lock on a worker's data directory, and the restore into it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from pipeline.config import Broker, Settings, Worker
+from pipeline.config import Broker, Delivery, Settings, Worker
 from pipeline.delivery import worker as delivery
 from pipeline.errors import ConfigurationError
+from pipeline.state.changelog import PlainRows
 
 
 def test_a_disk_that_refuses_the_owners_number_is_named(tmp_path):
@@ -52,3 +53,13 @@ def test_a_directory_that_stays_in_use_is_refused(tmp_path, monkeypatch):
         other._take_directory()
     owner._lock.close()
     other._lock.close()
+
+
+def test_a_restore_may_stand_still_as_long_as_offsets_may(tmp_path):
+    """Both wait for the same transactions, and one key is their limit."""
+    settings = Settings(
+        broker=Broker(bootstrap="127.0.0.1:1"),
+        worker=Worker(data_dir=tmp_path),
+        delivery=Delivery(stable_offsets_s=7.0),
+    )
+    assert 7.0 == delivery.Worker("frontier", settings)._changelog(PlainRows())._standstill_s

@@ -180,6 +180,19 @@ async def test_a_full_queue_holds_its_partition_out_of_the_fetch(world):
     assert set() == world.app.consumer.held
 
 
+async def test_start_offsets_are_waited_for_as_long_as_is_configured(tmp_path, monkeypatch):
+    """An operator who raises the limit because transactions live long means every wait for them."""
+    keep_alive(monkeypatch)
+    world = World(tmp_path, stable_offsets_s=7.0)
+    limits_s = []
+    world.runner._opening = asyncio.ensure_future(asyncio.sleep(0))
+    world.runner._stable_offsets = SimpleNamespace(
+        starts=lambda places, wanted, limit_s: limits_s.append(limit_s)
+    )
+    assert None is await world.runner.starts(Assignment(Identity("group", 1, "member"), frozenset(PLACES), {}))
+    assert [7.0] == limits_s
+
+
 async def test_slots_are_dealt_to_partitions(world):
     """One that is stuck keeps its share and no more."""
     await world.assign()
