@@ -134,6 +134,10 @@ class Fetch(Section):
     concurrency: int = Field(192, ge=3, description="requests in flight per worker")
     urgent_share: float = Field(0.25, gt=0, lt=1, description="share of them kept for the urgent lane")
     per_domain: int = Field(8, ge=1, description="requests in flight per domain where its delay is 0")
+    per_address: int = Field(64, ge=1, description="requests in flight per resolved address, of whatever domains")
+    address_interval_s: float = Field(
+        0.0, ge=0, description="time between the starts of two requests to one resolved address"
+    )
     max_wait_s: float = Field(10.0, gt=0, description="a task that can't start within it goes back as deferred")
     connect_s: float = Field(10.0, gt=0, description="time for a connection")
     idle_s: float = Field(15.0, gt=0, description="time without a byte")

@@ -18,12 +18,14 @@ import httpx
 
 from pipeline.config import Fetch
 from pipeline.errors import SiteError
+from pipeline.fetch.address_limit import AddressLimiter
 from pipeline.fetch.body import Body, BodyTooLarge, Limits, read_body
 from pipeline.fetch.guard import AddressGuard, GuardedResolver
 from pipeline.fetch.transport import WireTransport
 
 ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 ACCEPT_ENCODING: Final = "gzip, deflate, br, zstd"
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 ARCHIVES: Final = frozenset(
     {"application/gzip", "application/x-gzip", "application/zstd", "application/octet-stream", "application/x-tar"}
 )
@@ -88,6 +90,7 @@ class Client:
         settings: limits, times, user agent, fixed addresses.
         guard: judges every connection.
         may_send: asked right before each request is written.
+        limiter: of requests by address; None for no limit.
         tls: a verifying context; None takes the usual certificate authorities.
     """
 
@@ -97,12 +100,14 @@ class Client:
         guard: AddressGuard,
         *,
         may_send: Callable[[], bool] = lambda: True,
+        limiter: AddressLimiter | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._settings = settings
         self._guard = guard
         self._resolver = GuardedResolver(guard, settings.resolve)
         self._may_send = may_send
+        self._limiter = limiter
         self._tls = tls
         self._transport: WireTransport | None = None
         self._headers = {"User-Agent": settings.user_agent, "Accept": ACCEPT, "Accept-Encoding": ACCEPT_ENCODING}
@@ -149,6 +154,7 @@ class Client:
         Raises:
             SiteError: there is no answer; `reason` as in `WireTransport.handle_async_request`, or `total_timeout`.
             StaleMembership: `may_send` said no; nothing was sent.
+            AddressBusy: the address has as many requests as it may have; nothing was sent.
         """
         if self._transport is None:
             raise RuntimeError("the client is not started")
@@ -163,6 +169,20 @@ class Client:
             headers={"Host": authority, **self._headers, **(headers or {})},
             extensions={"target": slash + target, "connect_s": settings.connect_s, "idle_s": settings.idle_s},
         )
+        if self._limiter is None:
+            return await self._send(request, total_s, limits or self._limits, wants)
+        began_s = time.monotonic()
+        host, port = request.url.raw_host.decode("ascii"), request.url.port or DEFAULT_PORTS[scheme]
+        addresses = await self._transport.addresses(host, port, min(settings.connect_s, total_s))
+        left_s = total_s - (time.monotonic() - began_s)
+        with await self._limiter.acquire(addresses):
+            return await self._send(request, left_s, limits or self._limits, wants)
+
+    async def _send(
+        self, request: httpx.Request, total_s: float, limits: Limits, wants: Callable[[Response], bool]
+    ) -> Response:
+        if self._transport is None:
+            raise RuntimeError("the client is not started")
         began_s = time.monotonic()
         response: Response | None = None
         try:
@@ -175,7 +195,7 @@ class Client:
                 )
                 try:
                     if wants(response):
-                        response.body = await _read(answer, response, limits or self._limits)
+                        response.body = await _read(answer, response, limits)
                 except SiteError as exc:
                     response.error = exc
                 finally:

@@ -94,8 +94,14 @@ class Slot:
         self.release()
 
 
-class _Waiter:
-    """One who waits; `granted` becomes a slot or the time to come again."""
+class Waiter:
+    """One who waits; `granted` becomes a slot or the time to come again.
+
+    Args:
+        delay_s: pause around its request.
+        not_before: earliest start.
+        deadline: latest start, for it waits no longer.
+    """
 
     __slots__ = ("deadline", "delay_s", "granted", "not_before")
 
@@ -104,6 +110,22 @@ class _Waiter:
         self.not_before = not_before
         self.deadline = deadline
         self.granted: asyncio.Future[Slot | Deferred] = asyncio.get_running_loop().create_future()
+
+    async def answer(self, withdraw: Callable[[], None]) -> Slot | Deferred:
+        """Wait for what is granted.
+
+        Args:
+            withdraw: called when the waiter is cancelled before anything was; a slot that it was given meanwhile goes
+                back unused.
+        """
+        try:
+            return await self.granted
+        except asyncio.CancelledError:
+            if self.granted.cancelled():
+                withdraw()
+            elif isinstance(granted := self.granted.result(), Slot):
+                granted.discard()
+            raise
 
 
 class _Domain:
@@ -134,20 +156,20 @@ class _Domain:
         self.shared_until = last_end
         self.out = 0
         self.out_alone = False
-        self.waiters: deque[_Waiter] = deque()
+        self.waiters: deque[Waiter] = deque()
         self.timer: Timer | None = None
 
-    def earliest(self, waiter: _Waiter, end: float, delay_s: float) -> float:
+    def earliest(self, waiter: Waiter, end: float, delay_s: float) -> float:
         """When the waiter's request may start after one that ended at `end` and had a delay of `delay_s`."""
         rested = end + max(self.host_delay_s, delay_s, waiter.delay_s)
         shared = min(end + self.shared_s, self.shared_until)
         return max(rested, shared, self.held_until, waiter.not_before)
 
-    def is_alone(self, waiter: _Waiter, now: float) -> bool:
+    def is_alone(self, waiter: Waiter, now: float) -> bool:
         """Whether the waiter's request has no company."""
         return max(self.host_delay_s, waiter.delay_s) > 0 or (self.shared_s > 0 and now < self.shared_until)
 
-    def has_room(self, waiter: _Waiter, per_domain: int, now: float) -> bool:
+    def has_room(self, waiter: Waiter, per_domain: int, now: float) -> bool:
         """Whether what is out leaves room for the waiter's request."""
         if self.out_alone or self.is_alone(waiter, now):
             return self.out == 0
@@ -219,17 +241,13 @@ class DomainGate:
         state = self._state(domain, partition)
         now = self._clock.now()
         state.host_delay_s = max(state.host_delay_s, host_delay_s)
-        waiter = _Waiter(delay_s, not_before, now + self._max_wait_s)
+        waiter = Waiter(delay_s, not_before, now + self._max_wait_s)
         expected = self._expected(state, waiter, now)
         if expected > waiter.deadline:
             return Deferred(expected)
         state.waiters.append(waiter)
         self._serve(state)
-        try:
-            return await waiter.granted
-        except asyncio.CancelledError:
-            self._withdraw(state, waiter)
-            raise
+        return await waiter.answer(withdraw=lambda: self._withdraw(state, waiter))
 
     def hold(self, domain: str, partition: int, until: float) -> None:
         """Let nobody ask the domain before `until` (gate clock): the site's own wish. It is never shortened."""
@@ -258,7 +276,7 @@ class DomainGate:
         self._domains = {key: state for key, state in self._domains.items() if not state.may_be_forgotten(now)}
         self._sweep_at = max(FIRST_SWEEP, 2 * len(self._domains))
 
-    def _expected(self, state: _Domain, waiter: _Waiter, now: float) -> float:
+    def _expected(self, state: _Domain, waiter: Waiter, now: float) -> float:
         """When the waiter's turn comes at the earliest: as if those before it took no time but their delays."""
         start, end, delay_s = now, now if state.out else state.last_end, state.last_delay_s
         for each in (*state.waiters, waiter):
@@ -298,12 +316,7 @@ class DomainGate:
             state.last_delay_s = delay_s
         self._serve(state)
 
-    def _withdraw(self, state: _Domain, waiter: _Waiter) -> None:
-        """The waiter was cancelled; what it was given meanwhile goes back unused."""
-        if not waiter.granted.cancelled():
-            granted = waiter.granted.result()
-            if isinstance(granted, Slot):
-                granted.discard()
-        elif waiter in state.waiters:
+    def _withdraw(self, state: _Domain, waiter: Waiter) -> None:
+        if waiter in state.waiters:
             state.waiters.remove(waiter)
             self._serve(state)

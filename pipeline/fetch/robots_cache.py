@@ -27,6 +27,7 @@ from pipeline.contracts import Codecs
 from pipeline.delivery.api import Change, StateView
 from pipeline.errors import InputError, SiteError
 from pipeline.fetch import redirects
+from pipeline.fetch.address_limit import AddressBusy
 from pipeline.fetch.body import Limits
 from pipeline.fetch.client import Client, Response
 from pipeline.fetch.gate import Deferred, DomainGate
@@ -228,6 +229,11 @@ class RobotsCache:
                     response = await self._client.get(place, limits=self._limits, wants=_is_success)
                 except SiteError as exc:
                     return exc
+                except AddressBusy as exc:
+                    slot.discard()
+                    if hops:
+                        self._redirected[key] = (place, hops)
+                    return Deferred(exc.not_before)
                 read_wishes(response, self._now()).heed(self._gate, domain, partition)
             if response.status not in redirects.STATUSES:
                 return response

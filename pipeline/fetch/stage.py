@@ -25,6 +25,7 @@ from pipeline.contracts import Codecs
 from pipeline.delivery.api import Change, Output, Result, SourceRecord, StateView
 from pipeline.errors import InputError, SiteError
 from pipeline.fetch import redirects
+from pipeline.fetch.address_limit import AddressBusy, AddressLimiter
 from pipeline.fetch.body import Body
 from pipeline.fetch.client import Client, Response
 from pipeline.fetch.endings import OVERLOADED, Ending, judge, judge_error, wants_page
@@ -123,7 +124,14 @@ class FetchStage:
         self._worker = settings.worker.name
         self._unsaid_rest_s = settings.politeness.backoff_s
         self._now = now
-        self._client = Client(fetch, AddressGuard(fetch.allow_addresses), may_send=membership_is_fresh, tls=tls)
+        limiter = AddressLimiter(
+            in_flight=fetch.per_address,
+            interval_s=fetch.address_interval_s,
+            max_wait_s=fetch.max_wait_s,
+            clock=gate_clock,
+        )
+        guard = AddressGuard(fetch.allow_addresses)
+        self._client = Client(fetch, guard, may_send=membership_is_fresh, limiter=limiter, tls=tls)
         self._gate = DomainGate(max_wait_s=fetch.max_wait_s, per_domain=fetch.per_domain, clock=gate_clock)
         self._robots = RobotsCache(
             self._client, self._gate, codecs, max_wait_s=fetch.max_wait_s, max_ratio=fetch.max_ratio, now=now
@@ -218,6 +226,11 @@ class FetchStage:
                     response = await self._request(visit, cookies)
                 except SiteError as exc:
                     return judge_error(exc)
+                except AddressBusy as exc:
+                    slot.discard()
+                    if hop:
+                        return Ending("NETWORK_ERROR", "hop_deferred")
+                    return self._deferred(Deferred(exc.not_before), "address_gate")
             if not redirects.leads_back(response, visit.url.href) or not cookies.take(response):
                 break
         return judge(
@@ -267,6 +280,8 @@ class FetchStage:
         except SiteError as exc:
             visit.requests += exc.reason not in UNSENT
             raise
+        if not visit.requests:
+            visit.began_ms = int((self._now() - response.elapsed_s) * 1000)  # without the wait for its address
         visit.requests += 1
         visit.spent_s += response.elapsed_s
         visit.asked = read_wishes(response, self._now())

@@ -79,7 +79,7 @@ class WireTransport(httpx.AsyncBaseTransport):
     def __init__(
         self, guard: AddressGuard, resolver: GuardedResolver, tls: ssl.SSLContext, may_send: Callable[[], bool]
     ) -> None:
-        connector = _Connector(
+        self._connector = _Connector(
             limit=0,
             resolver=resolver,
             socket_factory=guard.socket,
@@ -89,7 +89,7 @@ class WireTransport(httpx.AsyncBaseTransport):
             ssl=tls,
         )
         self._session = aiohttp.ClientSession(
-            connector=connector,
+            connector=self._connector,
             cookie_jar=_NoCookies(),
             request_class=_request_class(may_send),
             response_class=_AddressedResponse,
@@ -100,6 +100,20 @@ class WireTransport(httpx.AsyncBaseTransport):
             max_field_size=MAX_FIELD_BYTES,
             max_headers=MAX_FIELDS,
         )
+
+    async def addresses(self, host: str, port: int, timeout_s: float) -> list[str]:
+        """Return the addresses that a connection to a host may be made to, from the pool's cache or by asking.
+
+        Raises:
+            SiteError: `dns`, `connect_timeout`; `RefusedAddress`.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._connector.addresses(host, port)
+        except TimeoutError as exc:
+            raise SiteError("connect_timeout", f"no address within {timeout_s:g} s") from exc
+        except OSError as exc:
+            raise SiteError("dns", str(exc)) from exc
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request without a body and return the response with its body unread.
@@ -174,6 +188,10 @@ class _Connector(aiohttp.TCPConnector):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._factory = partial(_make_handler, self._loop)
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Return what a host resolves to; a connection that follows finds it in the cache."""
+        return [found["host"] for found in await self._resolve_host(host, port)]
 
 
 class _NoCookies(aiohttp.DummyCookieJar):

@@ -166,6 +166,28 @@ async def test_requests_to_a_domain_keep_their_distance(world):
     assert all(later - earlier >= 0.1 for earlier, later in pairwise(times))
 
 
+@pytest.mark.parametrize("configure", [{"per_address": 1, "max_wait_s": 0.3, "robots": False}])
+async def test_an_address_that_is_busy_is_not_asked_for_another_domain_either(world):
+    """What would wait too long for its place goes back, spends nothing, and leaves its domain as it was."""
+    began, answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(_, writer):
+        began.set()
+        await answer.wait()
+        writer.write(response(PAGE))
+
+    world.site.answers["/slow"] = slow
+    first = asyncio.create_task(world.handle("/slow"))
+    await began.wait()
+    handled = await world.handle_url(world.site.url("/a", "other-site.test"))
+    assert ("DEFERRED", "address_gate") == handled.kind
+    assert 0 == handled.outcome["requests"]
+    answer.set()
+    assert ("FETCHED", "") == (await first).kind
+    assert ("FETCHED", "") == (await world.handle(delay_ms=0)).kind
+    assert ["/slow", "/a"] == world.site.targets
+
+
 async def test_a_stale_member_asks_nobody(world):
     """It was stopped and continued; somebody else may own its partitions by now."""
     await world.handle()
