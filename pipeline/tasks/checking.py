@@ -106,9 +106,10 @@ class Checker:
         if not row.usable:
             return Wrong(number, ())
         fingerprint = hash(tuple(value for name, value in wish.record.items() if name not in _NOT_COMPARED))
-        first = self._first.setdefault(wish.id, (name, row.line, fingerprint))
-        if first != (name, row.line, fingerprint):
+        first = self._first.get(wish.id)
+        if first is not None:
             return Repeated(number, row.line, first[:2], fingerprint == first[2])
+        self._first[wish.id] = (name, row.line, fingerprint)
         return Right(number, row.line, wish)
 
 

@@ -259,6 +259,12 @@ def test_the_same_task_twice_is_one():
     assert [(("", 1), True), (("", 1), False)] == [(found[1].first, found[1].same), (found[2].first, found[2].same)]
 
 
+def test_the_same_task_twice_on_one_line_is_one():
+    """Programs write arrays without line ends."""
+    found = verdicts('[{"url": "http://a.test/"}, {"url": "http://a.test/"}]', "json")
+    assert [Right, Repeated] == [type(verdict) for verdict in found]
+
+
 def test_the_same_task_in_two_files_is_one():
     """Two lists of two colleagues overlap."""
     checker = Checker(Limits(), DEFAULTS)
