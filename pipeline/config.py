@@ -122,6 +122,12 @@ class Frontier(Section):
     calendar_past_years: int = Field(60, ge=0, description="calendars are not followed further back")
     calendar_future_years: int = Field(2, ge=0, description="calendars are not followed further ahead")
     max_url_bytes: int = Field(2_048, ge=64, description="longer URLs are refused")
+    seen_horizon_s: float = Field(
+        7_776_000.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="a URL that ended longer ago is new again when it is found, to the day; 0: never",
+    )
     lease_s: float = Field(120.0, gt=0, description="a task that is out for so long is looked after")
 
 

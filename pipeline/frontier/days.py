@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 DAY_MS: Final = 86_400_000
@@ -10,6 +11,11 @@ DAY_MS: Final = 86_400_000
 def day_of(now_ms: int) -> int:
     """Return the UTC day of a moment, days since the epoch."""
     return now_ms // DAY_MS
+
+
+def days_of(seconds: float) -> int:
+    """Return how many days a time is, a part of one counted as a whole."""
+    return math.ceil(seconds * 1000 / DAY_MS)
 
 
 def on_day(counted_day: int, count: int, today: int) -> tuple[int, int]:

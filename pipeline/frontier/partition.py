@@ -16,9 +16,11 @@ from pipeline.frontier import politeness
 from pipeline.frontier.budget import CrawlBudget
 from pipeline.frontier.claims import Claims, check_crawl
 from pipeline.frontier.crawls import CrawlBook, CrawlState
+from pipeline.frontier.days import day_of, days_of
 from pipeline.frontier.domain_budget import DomainBudget
 from pipeline.frontier.domains import DomainBook, Slots
 from pipeline.frontier.emission import Emission
+from pipeline.frontier.expiry import Expiry
 from pipeline.frontier.held import Group
 from pipeline.frontier.insight import Insight
 from pipeline.frontier.lifecycle import Lifecycle
@@ -113,7 +115,8 @@ class FrontierPartition:
         self._domains = DomainBook(view, self._outstanding.by_domain)
         self._slots = slots = Slots(self._domains, policies, around.politeness, around.frontier)
         self._waiting = WaitingQueue(view, slots.ready_ms)
-        seen = SeenTable(view)
+        self._seen = seen = SeenTable(view, days_of(around.frontier.seen_horizon_s))
+        self._expiry = Expiry(view, seen)
         self._life = life = Lifecycle(
             view,
             crawls=crawls,
@@ -180,6 +183,7 @@ class FrontierPartition:
 
     def handle(self, record: SourceRecord, now: float) -> list[Output]:
         now_ms = politeness.milliseconds(now)
+        self._seen.turn_to(day_of(now_ms))
         outputs = self._handlers[record.topic](record, now_ms)
         outputs += self._settle(now_ms)
         return outputs
@@ -187,16 +191,18 @@ class FrontierPartition:
     def due(self) -> float | None:
         if self._releases:
             return 0.0
-        moments = (self._waiting.next_ms(), self._crawls.report_ms(), self._next_poll_ms())
+        moments = (self._waiting.next_ms(), self._crawls.report_ms(), self._next_poll_ms(), self._expiry.due_ms())
         due_ms = min((moment for moment in moments if moment is not None), default=None)
         return None if due_ms is None else due_ms / 1000
 
     def tick(self, now: float) -> list[Output]:
         now_ms = politeness.milliseconds(now)
+        self._seen.turn_to(day_of(now_ms))
         poll_ms = self._next_poll_ms()
         outputs = self._poll(now_ms) if poll_ms is not None and poll_ms <= now_ms else []
         outputs += self._releases.run(TURNS_PER_TICK, now_ms)
         outputs += self._emission.run(TURNS_PER_TICK, now_ms)
+        self._around.counters["urls_forgotten"] += self._expiry.run(now_ms)
         outputs += self._settle(now_ms)
         for progress in self._crawls.reports(self._partition, now_ms):
             key = f"{progress['crawl']}/{self._partition}".encode()

@@ -13,7 +13,7 @@ Tables (one letter, as `StateView` takes them):
 | `GIVEN` | crawl | `GivenRow`, only in the partition that keeps the crawl's budget |
 | `USAGE` | crawl, 0, domain | `UsageRow`, only where a domain budget is set |
 | `VARIANTS` | crawl, 0, kind, hash | a count, see `pipeline.frontier.variants` |
-| `META` | name | the sequence |
+| `META` | name | the sequence; how far the seen table was looked through |
 
 Numbers in keys are big-endian, so that the order of keys is the order of lanes and times. Neither crawls nor domains
 contain the byte 0 that ends them.
@@ -264,6 +264,7 @@ class SeenRow:
         outcome: for done: the outcome's name.
         status: for done: the HTTP status, 0 for none.
         reason: for done: the outcome's reason; for refused: why.
+        day: for done and refused: UTC day of that, days since the epoch.
     """
 
     state: UrlState
@@ -273,12 +274,13 @@ class SeenRow:
     outcome: str = ""
     status: int = 0
     reason: str = ""
+    day: int = 0
 
 
 _SEEN = struct.Struct(">BBII")
 _SEEN_PLACE = struct.Struct(">BBQQ")
+_SEEN_DAY = struct.Struct(">H")
 _SEEN_DONE = struct.Struct(">HB")
-_MAX_SHORT_BYTES = 255
 
 
 def pack_seen(row: SeenRow) -> bytes:
@@ -288,10 +290,20 @@ def pack_seen(row: SeenRow) -> bytes:
         if row.place is None:
             raise BugError("a pending URL has a place")
         return head + _SEEN_PLACE.pack(*row.place)
+    head += _SEEN_DAY.pack(row.day)
     if row.state is UrlState.DONE:
         outcome = row.outcome.encode()
         return head + _SEEN_DONE.pack(row.status, len(outcome)) + outcome + row.reason.encode()
     return head + row.reason.encode()
+
+
+def day_of_seen(packed: bytes) -> int | None:
+    """Return the day of a packed row of the seen table without unpacking the rest, None for a pending URL."""
+    _check(packed)
+    if packed[1] == UrlState.PENDING:
+        return None
+    day: int = _SEEN_DAY.unpack_from(packed, _SEEN.size)[0]
+    return day
 
 
 def unpack_seen(packed: bytes) -> SeenRow:
@@ -302,13 +314,15 @@ def unpack_seen(packed: bytes) -> SeenRow:
     if state == UrlState.PENDING:
         kind, lane, due_ms, sequence = _SEEN_PLACE.unpack_from(packed, at)
         return SeenRow(UrlState.PENDING, depth, deliveries, Place(PlaceKind(kind), Lane(lane), due_ms, sequence))
+    (day,) = _SEEN_DAY.unpack_from(packed, at)
+    at += _SEEN_DAY.size
     if state == UrlState.DONE:
         status, outcome_bytes = _SEEN_DONE.unpack_from(packed, at)
         at += _SEEN_DONE.size
         outcome = packed[at : at + outcome_bytes].decode()
         reason = packed[at + outcome_bytes :].decode()
-        return SeenRow(UrlState.DONE, depth, deliveries, outcome=outcome, status=status, reason=reason)
-    return SeenRow(UrlState.REFUSED, depth, deliveries, reason=packed[at:].decode())
+        return SeenRow(UrlState.DONE, depth, deliveries, outcome=outcome, status=status, reason=reason, day=day)
+    return SeenRow(UrlState.REFUSED, depth, deliveries, reason=packed[at:].decode(), day=day)
 
 
 @dataclass(slots=True)

@@ -1,31 +1,23 @@
 """Seen table: what is known of every URL, exactly.
 
-The table itself is in the state. In front of it, in memory:
+The table itself is in the state. In front of it, in memory, are keys known for certain, the most recent ones, each with
+the depth from which on a link to it changes nothing: this answers for nearly every link of a page without a look-up. It
+is filled only from what the table has, and derived: opening the partition begins it anew.
 
-- keys known for certain, the most recent ones, each with the depth from which on a link to it changes nothing: this
-  answers for nearly every link of a page without a look-up;
-- a Bloom filter, which is only believed when it says "surely new". Its "maybe" is confirmed by the table: a
-  false positive must not lose a page.
-
-Both are filled only from what the table has. They are derived: opening the partition builds them anew.
+A key that is new costs a look-up that reads nothing: the state's own Bloom filters say "surely new", and where they say
+"maybe" it looks, so that a false positive never loses a page (`pipeline/state/memory.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-import rbloom
-
 from pipeline.delivery.api import StateView
-from pipeline.frontier.records import KEY_BYTES, SEEN, SeenRow, UrlState, pack_seen, unpack_seen
+from pipeline.frontier.records import SEEN, SeenRow, UrlState, pack_seen, unpack_seen
 
 RECENT_KEYS: Final = 100_000
 """Keys in each of the two generations of known keys: about 15 MB per partition when full."""
-FILTER_KEYS: Final = 100_000
-"""Keys the first Bloom filter is made for."""
-FALSE_POSITIVES: Final = 0.001
-"""Share of new URLs that cost a look-up for nothing; 14.4 bits a key."""
 REOPENING: Final = frozenset({"depth", "scope", "domain_budget", "domain_bytes"})
 """Refusals that are judged again when the URL is found nearer to a start point."""
 
@@ -33,27 +25,49 @@ REOPENING: Final = frozenset({"depth", "scope", "domain_budget", "domain_bytes"}
 class SeenTable:
     """Rows of the seen table with what speeds them up.
 
+    A URL that was done or refused longer ago than the horizon is new again, whether its row is still there or not
+    (`pipeline/frontier/expiry.py` takes it away in time). One that is pending never is.
+
     Args:
         view: the partition's state.
+        horizon_days: days after which a URL is forgotten; 0 for never.
+
+    Attributes:
+        horizon_days: the same.
     """
 
-    def __init__(self, view: StateView) -> None:
+    def __init__(self, view: StateView, horizon_days: int = 0) -> None:
         self._view = view
+        self.horizon_days = horizon_days
+        self._today = 0
         self._recent = RecentKeys(RECENT_KEYS)
-        self._filter = GrowingFilter(key for key, _ in view.items(SEEN))
         self.known_from = self._recent.get
         """Depth from which on a link to the URL of a row key changes nothing; None: look it up."""
 
+    @property
+    def oldest_day(self) -> int:
+        """UTC day, days since the epoch, before which nothing is known any more; 0 or less where all is."""
+        return self._today - self.horizon_days if self.horizon_days else 0
+
+    @property
+    def known_keys(self) -> int:
+        """How many keys are in memory."""
+        return len(self._recent)
+
+    def turn_to(self, today: int) -> None:
+        """Note the UTC day, days since the epoch: what ends now ends on it, and what is too old is looked up anew."""
+        if today != self._today:
+            self._today = today
+            self._recent.clear()
+
     def look_up(self, keys: Sequence[bytes]) -> list[SeenRow | None]:
         """Return the rows of many keys, None for new ones; what is found is remembered."""
-        asked = [key for key in keys if key in self._filter]
-        if not asked:
-            return [None] * len(keys)
-        stored = dict(zip(asked, self._view.get_many(SEEN, asked), strict=True))
+        oldest_day = self.oldest_day
         rows: list[SeenRow | None] = []
-        for key in keys:
-            packed = stored.get(key)
+        for key, packed in zip(keys, self._view.get_many(SEEN, keys), strict=True):
             row = None if packed is None else unpack_seen(packed)
+            if row is not None and row.state is not UrlState.PENDING and row.day < oldest_day:
+                row = None
             if row is not None:
                 self._remember(key, row)
             rows.append(row)
@@ -64,10 +78,16 @@ class SeenTable:
         return self.look_up((key,))[0]
 
     def put(self, key: bytes, row: SeenRow) -> None:
-        """Write a row."""
+        """Write a row; one that is done or refused is so from today."""
+        if row.state is not UrlState.PENDING:
+            row.day = self._today
         self._view.put(SEEN, key, pack_seen(row))
-        self._filter.add(key)
         self._remember(key, row)
+
+    def forget(self, key: bytes) -> None:
+        """Take a row away."""
+        self._view.delete(SEEN, key)
+        self._recent.remove(key)
 
     def found_at(self, key: bytes, depth: int) -> None:
         """Note that nothing more comes of finding a known URL at `depth` or deeper."""
@@ -90,6 +110,9 @@ class RecentKeys:
         self._young: dict[bytes, int] = {}
         self._old: dict[bytes, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
     def get(self, key: bytes) -> int | None:
         """Return the number of a key, None where it is not remembered."""
         number = self._young.get(key)
@@ -103,36 +126,12 @@ class RecentKeys:
             self._old, self._young = self._young, {}
         self._young[key] = number
 
+    def remove(self, key: bytes) -> None:
+        """Forget a key."""
+        self._young.pop(key, None)
+        self._old.pop(key, None)
 
-class GrowingFilter:
-    """Bloom filters, the next twice as large as the one before, so that it may hold any number of keys.
-
-    Args:
-        keys: the first keys.
-    """
-
-    def __init__(self, keys: Iterable[bytes]) -> None:
-        self._room = 0
-        self._size = FILTER_KEYS // 2
-        self._filters: list[rbloom.Bloom] = []
-        for key in keys:
-            self.add(key)
-
-    def __contains__(self, key: bytes) -> bool:
-        return any(key in part for part in self._filters)
-
-    def add(self, key: bytes) -> None:
-        """Add a key; one that is held already takes no room."""
-        if key in self:
-            return
-        if self._room == 0:
-            self._size *= 2
-            self._room = self._size
-            self._filters.append(rbloom.Bloom(self._size, FALSE_POSITIVES, _hash))
-        self._filters[-1].add(key)
-        self._room -= 1
-
-
-def _hash(key: bytes) -> int:
-    """The URL key is a hash already. Python's own differs between processes, which rbloom could not save."""
-    return int.from_bytes(key[-KEY_BYTES:], "big", signed=True)
+    def clear(self) -> None:
+        """Forget all keys."""
+        self._young.clear()
+        self._old.clear()

@@ -18,6 +18,7 @@ from pipeline.frontier.records import (
     Task,
     UrlState,
     UsageRow,
+    day_of_seen,
     lane_of,
     pace_of_task,
     pack_given,
@@ -73,8 +74,9 @@ SEEN = st.one_of(
         outcome=st.sampled_from(["FETCHED", "HTTP_ERROR"]),
         status=st.integers(0, 999),
         reason=TEXT,
+        day=st.integers(0, 65_535),
     ),
-    st.builds(SeenRow, st.just(UrlState.REFUSED), COUNT, COUNT, reason=TEXT),
+    st.builds(SeenRow, st.just(UrlState.REFUSED), COUNT, COUNT, reason=TEXT, day=st.integers(0, 65_535)),
 )
 PACE = st.builds(
     Pace,
@@ -98,6 +100,7 @@ def test_a_task_survives_its_packing(task):
 def test_a_seen_row_survives_its_packing(row):
     """The seen table is the exact truth about a URL."""
     assert row == unpack_seen(pack_seen(row))
+    assert (None if row.state is UrlState.PENDING else row.day) == day_of_seen(pack_seen(row))
 
 
 @given(OUT, PACE, GIVEN, USAGE)

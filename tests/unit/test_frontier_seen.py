@@ -2,24 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.frontier import seen as seen_module
-from pipeline.frontier.records import TABLES, Lane, Place, PlaceKind, SeenRow, UrlState
-from pipeline.frontier.seen import GrowingFilter, RecentKeys, SeenTable
+from pipeline.frontier.records import SEEN, TABLES, Lane, Place, PlaceKind, SeenRow, UrlState
+from pipeline.frontier.seen import RecentKeys, SeenTable
 from tests.fakes import MemoryView
 
 WAITING = Place(PlaceKind.WAITING, Lane.NORMAL, 1, 1)
-
-
-class CountingView(MemoryView):
-    """Counts look-ups."""
-
-    def __init__(self):
-        super().__init__(TABLES)
-        self.asked = 0
-
-    def get_many(self, table, keys):
-        self.asked += len(keys)
-        return super().get_many(table, keys)
 
 
 def key(number, crawl=b"c"):
@@ -32,32 +19,15 @@ def pending(depth=1):
     return SeenRow(UrlState.PENDING, depth, place=WAITING)
 
 
-def test_a_new_url_costs_no_look_up():
-    """The filter says "surely new" for nearly all of them."""
-    view = CountingView()
-    table = SeenTable(view)
-    assert [None, None] == table.look_up([key(1), key(2)])
-    assert 0 == view.asked
-
-
-def test_a_false_positive_of_the_filter_is_confirmed_as_new(monkeypatch):
-    """A filter that says "maybe" for everything must cost look-ups, never a page."""
-    monkeypatch.setattr(GrowingFilter, "__contains__", lambda _self, _key: True)
-    view = CountingView()
-    table = SeenTable(view)
-    table.put(key(1), pending())
-    assert [pending(), None] == table.look_up([key(1), key(2)])
-    assert 2 == view.asked
-
-
 def test_what_was_seen_before_the_partition_was_opened_is_seen():
-    """The filter is built anew from the table; a key it missed would be fetched twice."""
+    """Memory begins anew; a URL that it does not know would be fetched twice if it were believed."""
     view = MemoryView(TABLES)
     first = SeenTable(view)
     for number in range(500):
         first.put(key(number), pending())
     reopened = SeenTable(view)
     assert all(row == pending() for row in reopened.look_up([key(number) for number in range(500)]))
+    assert [None] == reopened.look_up([key(500)])
 
 
 def test_a_known_key_answers_from_memory_from_its_depth_on():
@@ -95,18 +65,56 @@ def test_recent_keys_stay_within_their_room():
     assert recent.get(key(50)) is None
 
 
-def test_the_filter_grows_with_the_table(monkeypatch):
-    """A filter made for too few keys would say "maybe" to all, and each new URL would cost a look-up."""
-    monkeypatch.setattr(seen_module, "FILTER_KEYS", 64)
-    grown = GrowingFilter(key(number) for number in range(5_000))
-    assert all(key(number) in grown for number in range(5_000))
-    false = sum(key(number) in grown for number in range(10_000, 20_000))
-    assert 300 > false
+def done(status=200):
+    """The row of a URL that was fetched."""
+    return SeenRow(UrlState.DONE, 1, 1, outcome="FETCHED", status=status)
 
 
-def test_a_key_that_is_put_again_takes_no_room_in_the_filter():
-    """A URL's row changes several times in its life."""
-    grown = GrowingFilter([])
-    for _ in range(1_000):
-        grown.add(key(1))
-    assert seen_module.FILTER_KEYS - 1 == grown._room
+def test_a_url_that_ended_before_the_horizon_is_new_again():
+    """A site that is crawled for years must not be closed to what it publishes anew under an old address."""
+    table = SeenTable(MemoryView(TABLES), horizon_days=90)
+    table.turn_to(1_000)
+    table.put(key(1), done())
+    table.put(key(2), SeenRow(UrlState.REFUSED, 1, reason="scope"))
+    table.turn_to(1_090)
+    assert 1_000 == table.get(key(1)).day
+    assert table.get(key(2)) is not None
+    table.turn_to(1_091)
+    assert [None, None] == table.look_up([key(1), key(2)])
+
+
+def test_a_pending_url_is_never_forgotten():
+    """It may wait for its time, or for its site, for longer than the horizon; as new it would be claimed twice."""
+    table = SeenTable(MemoryView(TABLES), horizon_days=1)
+    table.turn_to(1)
+    table.put(key(1), pending())
+    table.turn_to(60_000)
+    assert pending() == table.get(key(1))
+
+
+def test_without_a_horizon_nothing_is_forgotten():
+    """0 means never."""
+    table = SeenTable(MemoryView(TABLES))
+    table.turn_to(1)
+    table.put(key(1), done())
+    table.turn_to(60_000)
+    assert table.get(key(1)) is not None
+
+
+def test_known_keys_do_not_outlive_the_day():
+    """A URL that is linked from every page is always known from memory; it would never be found too old."""
+    table = SeenTable(MemoryView(TABLES), horizon_days=90)
+    table.turn_to(1_000)
+    table.put(key(1), done())
+    assert 0 == table.known_from(key(1))
+    table.turn_to(1_001)
+    assert (0, None) == (table.known_keys, table.known_from(key(1)))
+
+
+def test_a_forgotten_key_is_not_known_from_memory():
+    """Its row is gone: a link to it must find it new."""
+    view = MemoryView(TABLES)
+    table = SeenTable(view)
+    table.put(key(1), done())
+    table.forget(key(1))
+    assert (None, None, {}) == (table.known_from(key(1)), table.get(key(1)), view.rows(SEEN))
