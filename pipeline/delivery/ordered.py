@@ -122,10 +122,10 @@ class OrderedRunner(Runner):
 
     # ---- assignment
 
-    async def _begin(self, assignment: Assignment) -> None:
+    async def _begin(self, assignment: Assignment, moved: Callable[[], None]) -> None:
         for number in sorted({tp.partition for tp in assignment.partitions}):
             slot = self._slot(number, assignment)
-            if not await self._in_thread(self._open_slot, slot, assignment) or not self._current(assignment):
+            if not await self._in_thread(self._open_slot, slot, assignment, moved) or not self._current(assignment):
                 return  # forgotten meanwhile, and closed behind the opening
         async with self._commit_lock:  # no round is changing the views
             self._note_due()
@@ -144,11 +144,11 @@ class OrderedRunner(Runner):
             slot = self._slots[number] = _Slot(number, inputs)
         return slot
 
-    def _open_slot(self, slot: _Slot, assignment: Assignment) -> bool:
+    def _open_slot(self, slot: _Slot, assignment: Assignment, moved: Callable[[], None]) -> bool:
         """In the thread: restore the state and build the logic on it; False when no longer wanted."""
         now = self._clock()
         store = slot.store = PartitionStore(self._directory / str(slot.number), self._tables)
-        restored = self._changelog.restore(store, slot.number, now, lambda: self._current(assignment))
+        restored = self._changelog.restore(store, slot.number, now, self._wanted(assignment, store, moved))
         if restored is None:
             return False
         for topic, entry in slot.inputs.items():

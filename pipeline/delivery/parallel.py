@@ -89,11 +89,11 @@ class ParallelRunner(Runner):
 
     # ---- assignment
 
-    async def _begin(self, assignment: Assignment) -> None:
+    async def _begin(self, assignment: Assignment, moved: Callable[[], None]) -> None:
         for number in sorted({tp.partition for tp in assignment.partitions}):
             view = None
             if self._state is not None:
-                store = await self._in_thread(self._open_store, self._state, number, assignment)
+                store = await self._in_thread(self._open_store, self._state, number, assignment, moved)
                 if store is None:
                     return
                 if not self._current(assignment):
@@ -107,9 +107,11 @@ class ParallelRunner(Runner):
         self._begun = True
         self._fill_all()
 
-    def _open_store(self, state: StateLocation, number: int, assignment: Assignment) -> PartitionStore | None:
+    def _open_store(
+        self, state: StateLocation, number: int, assignment: Assignment, moved: Callable[[], None]
+    ) -> PartitionStore | None:
         store = PartitionStore(state.directory / str(number), state.tables)
-        restored = state.changelog.restore(store, number, time.time(), lambda: self._current(assignment))
+        restored = state.changelog.restore(store, number, time.time(), self._wanted(assignment, store, moved))
         if restored is None or not self._current(assignment):  # closed here: the next one to open it is behind us
             store.close()
             return None

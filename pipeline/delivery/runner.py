@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from pipeline.delivery.own_transactions import OwnTransactions
 from pipeline.delivery.pace import Pace
 from pipeline.delivery.pending import PendingPartition
 from pipeline.delivery.stable_offsets import StableOffsets
+from pipeline.delivery.start_watch import StartWatch
 from pipeline.delivery.transactions import (
     ReplacedError,
     TransactionalProducer,
@@ -35,6 +37,7 @@ from pipeline.delivery.transactions import (
 )
 from pipeline.delivery.watchdog import EndOffsets, IntakeWatch, Watchdog
 from pipeline.errors import BrokerError, BugError, ConfigurationError, InputError
+from pipeline.state.store import PartitionStore
 
 log = logging.getLogger(__name__)
 
@@ -104,19 +107,27 @@ class Runner(Service, abc.ABC):
         self._closing = False
         self._aborts_in_a_row = 0
         self._commit_began_s: float | None = None
-        self._loop_seen_s = time.monotonic()
+        self._loop_seen_s: float | None = None
         self._beginning = False
+        self._start_watch = StartWatch()
+        self._joining = ExitStack()
+        self._joining.enter_context(self._start_watch.step("the group is joined"))
         self._ends = EndOffsets(options, self.group)
         self._intake = IntakeWatch()
-        self._watchdog = Watchdog(self.complaint, settings.stall_s)
+        self._watchdog = Watchdog(self.standstill, settings.stall_s)
         self._ending = False
         app.on_partitions_revoked.connect(self._on_revoked, weak=False)
 
     # ---- what a kind of runner adds
 
     @abc.abstractmethod
-    async def _begin(self, assignment: Assignment) -> None:
-        """Set up the partitions of a new assignment: restore state, open the stage's partitions."""
+    async def _begin(self, assignment: Assignment, moved: Callable[[], None]) -> None:
+        """Set up the partitions of a new assignment: restore state, open the stage's partitions.
+
+        Args:
+            assignment: the one in force.
+            moved: to be called at each progress, from any thread.
+        """
 
     @abc.abstractmethod
     def _take(self, tp: TP, batch: Batch) -> None:
@@ -166,6 +177,7 @@ class Runner(Service, abc.ABC):
 
     async def on_start(self) -> None:
         """Open, also where the group has no partitions for this worker."""
+        self._joining.close()
         self._watchdog.start()
         await self.opened()
 
@@ -176,11 +188,15 @@ class Runner(Service, abc.ABC):
         await asyncio.shield(self._opening)
 
     async def _open(self) -> None:
-        await self._in_thread(self._producer.open)
-        await self._in_thread(
-            self._stable_offsets.wait_for_group, self._input_topics, self._partitions, self.settings.stable_offsets_s
-        )
-        await self._own_transactions.wait_for_end(self.settings.stable_offsets_s)
+        limit_s = self.settings.stable_offsets_s
+        with self._start_watch.step("the producer is opened"):
+            await self._in_thread(self._producer.open)
+        with self._start_watch.step("the group's offsets are read") as moved:
+            await self._in_thread(
+                self._stable_offsets.wait_for_group, self._input_topics, self._partitions, limit_s, moved
+            )
+        with self._start_watch.step("the producer's earlier transactions are looked for"):
+            await self._own_transactions.wait_for_end(limit_s)
         self._ready.set()
 
     async def starts(self, assignment: Assignment) -> Mapping[TP, Start] | None:
@@ -189,14 +205,17 @@ class Runner(Service, abc.ABC):
         Opens first: a transaction that our predecessor left open keeps its offsets unstable until we take over its id,
         and Faust starts its services, this one too, only after it has the offsets.
         """
+        self._joining.close()
         await self.opened()
-        read = partial(
-            self._stable_offsets.starts,
-            assignment.partitions,
-            lambda: self.app.consumer.current_assignment is assignment,
-            self.settings.stable_offsets_s,
-        )
-        return await self._guarded(asyncio.get_running_loop().run_in_executor(None, read))
+        with self._start_watch.step("the start offsets are read") as moved:
+            read = partial(
+                self._stable_offsets.starts,
+                assignment.partitions,
+                lambda: self.app.consumer.current_assignment is assignment,
+                self.settings.stable_offsets_s,
+                moved,
+            )
+            return await self._guarded(asyncio.get_running_loop().run_in_executor(None, read))
 
     async def on_stop(self) -> None:
         """Drain and commit: Faust sends no revoke at shutdown."""
@@ -225,7 +244,8 @@ class Runner(Service, abc.ABC):
         if self._current(assignment):
             self._beginning = True
             try:
-                await self._begin(assignment)
+                with self._start_watch.step("the state is restored") as moved:
+                    await self._begin(assignment, moved)
             finally:
                 self._beginning = False
 
@@ -292,7 +312,7 @@ class Runner(Service, abc.ABC):
     def stalled_s(self) -> float:
         """How long commits have stood still, seconds: a commit in progress, work without one, or a stuck loop."""
         now_s = time.monotonic()
-        loop_s = now_s - self._loop_seen_s
+        loop_s = 0.0 if self._loop_seen_s is None else now_s - self._loop_seen_s
         if self._beginning:  # commits wait for a restore, which has limits of its own
             return loop_s
         began_s = self._commit_began_s
@@ -301,6 +321,10 @@ class Runner(Service, abc.ABC):
 
     def complaint(self) -> str:
         """What has stood still for longer than `stall_s`, in words; empty while all is well. From any thread."""
+        return self.standstill() or self._start_watch.complaint(self.settings.stall_s)
+
+    def standstill(self) -> str:
+        """The same of a worker that has started: what only a restart ends."""
         limit_s = self.settings.stall_s
         stalled_s = self.stalled_s()
         if stalled_s > limit_s:
@@ -329,6 +353,19 @@ class Runner(Service, abc.ABC):
     def _current(self, assignment: Assignment) -> bool:
         """Whether work of that assignment still counts; asked after every await."""
         return self._assignment is assignment and self.app.consumer.current_assignment is assignment
+
+    def _wanted(self, assignment: Assignment, store: PartitionStore, moved: Callable[[], None]) -> Callable[[], bool]:
+        """Return what a restore asks between its chunks; it tells by it, too, that the store has moved."""
+        seen = store.applied
+
+        def wanted() -> bool:
+            nonlocal seen
+            if store.applied != seen:
+                seen = store.applied
+                moved()
+            return self._current(assignment)
+
+        return wanted
 
     def _lose_assignment(self) -> None:
         """Stop counting on the partitions; a newer assignment that has arrived meanwhile is left alone."""

@@ -46,7 +46,13 @@ class StableOffsets:
             "retry.backoff.max.ms": 200,
         }
 
-    def starts(self, partitions: Iterable[TP], wanted: Callable[[], bool], limit_s: float) -> dict[TP, Start] | None:
+    def starts(
+        self,
+        partitions: Iterable[TP],
+        wanted: Callable[[], bool],
+        limit_s: float,
+        moved: Callable[[], None] = lambda: None,
+    ) -> dict[TP, Start] | None:
         """Return where each partition begins.
 
         Args:
@@ -54,6 +60,7 @@ class StableOffsets:
             wanted: asked between tries; False ends the reading.
             limit_s: how long the offsets of one partition number may be held by open transactions while the broker
                 answers. An outage does not count: it ends by itself.
+            moved: called when a partition number has been read.
 
         Returns:
             A start for every partition; one without a commit starts at its lowest offset, named explicitly because the
@@ -73,12 +80,15 @@ class StableOffsets:
                 if found is None:
                     return None
                 starts.update(found)
+                moved()
         finally:
             committed.close()
             watermarks.close()
         return starts
 
-    def wait_for_group(self, topics: Iterable[str], partitions: int, limit_s: float) -> None:
+    def wait_for_group(
+        self, topics: Iterable[str], partitions: int, limit_s: float, moved: Callable[[], None] = lambda: None
+    ) -> None:
         """Wait until every partition of the group has been seen stable once.
 
         A transaction left without markers by a broker crash would be completed by the next commit of the same producer
@@ -88,24 +98,28 @@ class StableOffsets:
             topics: all input topics of the group.
             partitions: how many each has.
             limit_s: how long to wait in all.
+            moved: called when another partition was seen stable.
 
         Raises:
             BrokerError: names the partitions whose offsets stay unstable.
         """
-        left = self.unstable(topics, partitions, limit_s)
+        left = self.unstable(topics, partitions, limit_s, moved)
         if left:
             raise BrokerError(
                 f"offsets of {_places(left)} stay unstable: a transaction is open or hangs, and no work is done before "
                 f"it has ended; {HINT}"
             )
 
-    def unstable(self, topics: Iterable[str], partitions: int, limit_s: float) -> list[TP]:
+    def unstable(
+        self, topics: Iterable[str], partitions: int, limit_s: float, moved: Callable[[], None] = lambda: None
+    ) -> list[TP]:
         """Return the partitions of the group that are not seen stable once within `limit_s`.
 
         Args:
             topics: all input topics of the group.
             partitions: how many each has.
             limit_s: how long to look at most, and a tenth of a second more for each partition number.
+            moved: called when another partition was seen stable.
         """
         deadline = time.monotonic() + limit_s
         consumer = Consumer({**self._options, "isolation.level": "read_committed"})
@@ -117,7 +131,10 @@ class StableOffsets:
                     time_s = min(CALL_TIMEOUT_S, max(LAST_CALL_S, deadline - time.monotonic()))
                     try:
                         answers = consumer.committed(group, timeout=time_s)
-                        still += [TP(a.topic, a.partition) for a in answers if a.error]
+                        held = [TP(a.topic, a.partition) for a in answers if a.error]
+                        still += held
+                        if len(held) < len(group):
+                            moved()
                     except KafkaException as exc:
                         log.warning("offsets of %s are not stable yet: %s", _places(group), exc)
                         still += [TP(t.topic, t.partition) for t in group]

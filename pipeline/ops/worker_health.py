@@ -1,4 +1,4 @@
-"""Health of one worker: red when commits stand still or the event loop does."""
+"""Health of one worker: red when commits stand still, the event loop or the start."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def worker_health(worker: Worker) -> Callable[[], Health]:
     """Return the function that `/healthz` asks.
 
     Heartbeats and HTTP stay well in a hang, so what is judged is progress (`Runner.complaint`): a commit that takes
-    longer than `delivery.stall_s`, work that waits for longer without one, a loop that has not run for so long, or a
-    partition that has had something to read for so long of which nothing has arrived.
+    longer than `delivery.stall_s`, work that waits for longer without one, a loop that has not run for so long, a
+    partition that has had something to read for so long of which nothing has arrived, or a start that does not move.
     """
 
     def health() -> Health:

@@ -130,6 +130,23 @@ def test_a_commit_that_stands_still_is_red_and_ends_the_worker(stage_factory, re
     assert {1} == set(out.values.values())
 
 
+@pytest.mark.parametrize(
+    ("point", "words"), [("offsets_read", "the start offsets are read"), ("restore_start", "the state is restored")]
+)
+def test_a_start_that_stands_still_is_red_and_goes_on_when_it_can(stage_factory, reader, broker, point, words):
+    """Nothing is committed yet, so no commit is missing; what it waits for is not ended by a restart."""
+    stage = stage_factory("ordered", partitions=1, served=True, timer_s=0.1)
+    produce(broker.bootstrap, stage.toy.inputs[0], [(value, value) for value in VALUES])
+    stage.hold(point, "a")
+    worker = stage.worker("a", delivery__stall_s=1).start()
+    stage.stands_at(point, "a")
+    assert becomes_red(stage).endswith(f"while {words}")
+    stage.release(point, "a")
+    reader(stage.toy.out).until_count(2 * len(VALUES))
+    until(lambda: (health(stage) or {}).get("ok"), "a green /healthz")
+    assert worker.running
+
+
 def test_a_handler_that_never_returns_is_a_dead_letter_and_the_rest_goes_on(stage_factory, reader, broker):
     """Cancelled at `handler_s`, and given up although it does not even end then."""
     stage = stage_factory("parallel", partitions=1)

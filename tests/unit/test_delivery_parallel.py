@@ -187,7 +187,7 @@ async def test_start_offsets_are_waited_for_as_long_as_is_configured(tmp_path, m
     limits_s = []
     world.runner._opening = asyncio.ensure_future(asyncio.sleep(0))
     world.runner._stable_offsets = SimpleNamespace(
-        starts=lambda places, wanted, limit_s: limits_s.append(limit_s)
+        starts=lambda places, wanted, limit_s, moved: limits_s.append(limit_s)
     )
     assert None is await world.runner.starts(Assignment(Identity("group", 1, "member"), frozenset(PLACES), {}))
     assert [7.0] == limits_s
