@@ -421,7 +421,7 @@ class World:
             AssertionError: it does not end.
         """
         definition = self.definitions.get(crawl) or {}
-        end = CrawlEnd(self.partitions, definition.get("max_pages"))
+        end = CrawlEnd(self.partitions, definition.get("max_pages"), definition.get("max_bytes"))
         next_look = self.now
         for _ in range(steps):
             if self.now >= next_look:

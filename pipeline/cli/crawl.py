@@ -22,6 +22,7 @@ from pipeline.contracts.codec import load_codec
 from pipeline.fetch.guard import AddressGuard
 from pipeline.local.crawl_plan import CrawlPlan, plan_crawl
 from pipeline.local.crawl_run import CrawlRun, CrawlStatus
+from pipeline.local.rules_file import read_rules
 from pipeline.local.stack import LocalStack, with_addresses
 from pipeline.local.supervisor import Fleet
 from pipeline.ops import topics
@@ -37,6 +38,11 @@ INTERRUPTED = 130
     "--depth", "max_depth", type=click.IntRange(0), help="Links followed from a start point; no limit by default."
 )
 @click.option("--max-pages", type=click.IntRange(1), help="Pages fetched in all; no limit by default.")
+@click.option("--max-pages-per-day", type=click.IntRange(1), help="Pages fetched on a UTC day; the rest waits.")
+@click.option("--max-bytes", type=click.IntRange(1), help="Body bytes fetched in all, as received.")
+@click.option("--max-pages-per-domain", type=click.IntRange(1), help="Pages fetched of a registrable domain.")
+@click.option("--max-pages-per-domain-per-day", type=click.IntRange(1), help="The same on a UTC day; the rest waits.")
+@click.option("--max-bytes-per-domain", type=click.IntRange(1), help="Body bytes fetched of a registrable domain.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="For the files.")
 @click.option(
     "--include",
@@ -45,19 +51,26 @@ INTERRUPTED = 130
     help="URLs to follow, such as /blog/*; by default all on the start points' hosts, with and without www.",
 )
 @click.option("--exclude", multiple=True, metavar="GLOB", help="URLs never to follow, such as *.pdf.")
+@click.option(
+    "--rules",
+    "rules_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML or JSON: allow and deny rules in order, for some sources or all; the first that matches decides.",
+)
 @click.option("--delay", "delay_s", type=click.FloatRange(0), help="Seconds between requests to a domain.")
 @click.option("--allow-address", multiple=True, metavar="CIDR[:PORT]", help="Private network the crawl may reach.")
 @config_option
 def crawl(
     urls: tuple[str, ...],
     max_depth: int | None,
-    max_pages: int | None,
     out: Path,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
+    rules_file: Path | None,
     delay_s: float | None,
     allow_address: tuple[str, ...],
     config_file: Path | None,
+    **budgets: int | None,
 ) -> None:
     """Crawl URLS and write the documents as JSON lines below --out.
 
@@ -66,8 +79,8 @@ def crawl(
     """
     loaded = load(config_file)
     plan = plan_crawl(
-        urls, include=include, exclude=exclude, max_depth=max_depth, max_pages=max_pages, delay_s=delay_s,
-        now=time.time(),
+        urls, include=include, exclude=exclude, max_depth=max_depth, delay_s=delay_s, now=time.time(),
+        rules=read_rules(rules_file) if rules_file else (), budgets=budgets,
     )  # fmt: skip
     if delay_s is not None and not math.isfinite(delay_s):
         raise click.BadParameter("not a number of seconds", param_hint="--delay")

@@ -21,13 +21,15 @@ class CrawlEnd:
 
     Args:
         partitions: partition count of the topics.
-        max_pages: the crawl's page budget, None for none. Tasks held by a budget end the crawl only once it is spent:
-            as long as it isn't, a grant for them is on its way.
+        max_pages: the crawl's page budget, None for none. Tasks held by a budget end the crawl only once a budget of
+            the whole crawl is spent: as long as none is, a grant for them, or their day, is on its way.
+        max_bytes: the crawl's budget of body bytes, None for none.
     """
 
-    def __init__(self, partitions: int, max_pages: int | None = None) -> None:
+    def __init__(self, partitions: int, max_pages: int | None = None, max_bytes: int | None = None) -> None:
         self._partitions = partitions
         self._max_pages = max_pages
+        self._max_bytes = max_bytes
         self._balanced: tuple[tuple[int, ...], ...] | None = None
         """The counts of the last look, where they were in balance."""
 
@@ -54,7 +56,7 @@ class CrawlEnd:
         total = {name: sum(row[name] for row in newest.values()) for name in _COUNTS}
         if any(row["out"] or row["waiting"] > row["parked"] for row in newest.values()):
             return False
-        if total["parked"] and (self._max_pages is None or total["pages_fetched"] < self._max_pages):
+        if total["parked"] and not self._is_spent(newest.values()):
             return False
         if total["pages_fetched"] != total["pages_parsed"] or total["redirects_sent"] != total["redirects_received"]:
             return False
@@ -66,3 +68,8 @@ class CrawlEnd:
             if sent != (row["links_received"] if row is not None else 0):
                 return False
         return True
+
+    def _is_spent(self, rows: Iterable[Mapping[str, Any]]) -> bool:
+        budgets = (("pages_fetched", self._max_pages), ("bytes_received", self._max_bytes))
+        looked_at = list(rows)
+        return any(limit is not None and sum(row[name] for row in looked_at) >= limit for name, limit in budgets)

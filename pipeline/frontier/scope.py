@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from pipeline.frontier.refusals import Refusal
-
-Matcher = Callable[[str], bool]
-
-ONE_WORD: Final = "*"
-REST: Final = ">"
+from pipeline.web.patterns import Matcher, glob_matcher, source_matcher
 
 
 class _Rule(NamedTuple):
@@ -28,8 +24,8 @@ class Scope:
     source pattern of unknown form makes a DENY rule match every source and an ALLOW rule none.
 
     Args:
-        rules: mappings with `action` (ALLOW, DENY), `pattern`, a glob over the canonical URL, in which `*` stands
-            for any run of characters and everything else for itself, and `source`, see `source_matcher`.
+        rules: mappings with `action` (ALLOW, DENY), `pattern`, a glob over the canonical URL, and `source`, a
+            pattern of source names; see `pipeline.web.patterns`.
 
     Attributes:
         by_source: whether what is allowed depends on who found the URL.
@@ -63,46 +59,16 @@ class Scope:
         return self._otherwise, None
 
 
-def source_matcher(pattern: str) -> Matcher:
-    """Compile a pattern of source names, which are words between dots.
-
-    Args:
-        pattern: `*` stands for one word, `>` at the end for one or more, any other word for itself: `news.*` matches
-            `news.reuters`, not `news` nor `news.reuters.markets`; `exchange.>` matches `exchange.nyse.halts`.
-
-    Raises:
-        ValueError: an empty word, `>` before the end, or a wildcard inside a word.
-    """
-    words = pattern.split(".")
-    for at, word in enumerate(words):
-        if not word:
-            raise ValueError("a word is empty")
-        if word == REST and at < len(words) - 1:
-            raise ValueError("> stands at the end alone")
-        if word not in {ONE_WORD, REST} and (ONE_WORD in word or REST in word):
-            raise ValueError(f"{word!r} mixes a word and a wildcard")
-    open_end = words[-1] == REST
-    fixed = words[:-1] if open_end else words
-
-    def matches(source: str) -> bool:
-        found = source.split(".")
-        if len(found) <= len(fixed) if open_end else len(found) != len(fixed):
-            return False
-        return all(word in {ONE_WORD, one} and one for word, one in zip(fixed, found, strict=False))
-
-    return matches
-
-
 def _compile(rule: Mapping[str, str]) -> _Rule:
     allow = rule["action"] == "ALLOW"
     source = rule.get("source", "")
     if not source:
-        return _Rule(allow, _matcher(rule["pattern"]), None)
+        return _Rule(allow, glob_matcher(rule["pattern"]), None)
     try:
         matches_source = source_matcher(source)
     except ValueError:
         matches_source = _nothing if allow else _everything
-    return _Rule(allow, _matcher(rule["pattern"]), matches_source)
+    return _Rule(allow, glob_matcher(rule["pattern"]), matches_source)
 
 
 def _nothing(_: str) -> bool:
@@ -111,24 +77,3 @@ def _nothing(_: str) -> bool:
 
 def _everything(_: str) -> bool:
     return True
-
-
-def _matcher(pattern: str) -> Matcher:
-    """Compile a glob; linear in the URL, whatever the pattern (a regular expression would backtrack)."""
-    first, *rest = pattern.split("*")
-    if not rest:
-        return pattern.__eq__
-    *middle, last = rest
-
-    def matches(url: str) -> bool:
-        if not url.startswith(first):
-            return False
-        at = len(first)
-        for part in middle:
-            at = url.find(part, at)
-            if at < 0:
-                return False
-            at += len(part)
-        return len(url) - len(last) >= at and url.endswith(last)
-
-    return matches

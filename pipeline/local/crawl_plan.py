@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from pipeline.errors import ConfigurationError
+from pipeline.ops.crawl_definitions import LIMITS, check_definition
 from pipeline.ops.submission import crawl_id
 from pipeline.web.url import CanonicalUrl, canonicalize
 
@@ -38,9 +39,10 @@ def plan_crawl(
     include: Sequence[str],
     exclude: Sequence[str],
     max_depth: int | None,
-    max_pages: int | None,
     delay_s: float | None,
     now: float,
+    rules: Sequence[Mapping[str, str]] = (),
+    budgets: Mapping[str, int | None] | None = None,
 ) -> CrawlPlan:
     """Work out a crawl.
 
@@ -50,13 +52,15 @@ def plan_crawl(
         exclude: globs of URLs never to follow, start points excepted. A glob without a scheme is looked for in the
             paths of the start points' own hosts: from their beginning when it begins with a slash, else anywhere.
         max_depth: links followed from a start point.
-        max_pages: pages fetched in all.
         delay_s: pause between requests to a domain; None takes a short one where every start point is on this machine.
         now: seconds since the epoch.
+        rules: of the scope; they stand behind the start points and what is excluded, before what is included. Where one
+            of them allows something, the start points' own sites are included only when `include` says so.
+        budgets: limits by the name of their field, see `LIMITS`.
 
     Raises:
         InputError: a start point is unusable.
-        ConfigurationError: there is none.
+        ConfigurationError: there is none, or a rule or a budget is wrong.
     """
     starts = [canonicalize(url) for url in urls]
     if not starts:
@@ -64,23 +68,32 @@ def plan_crawl(
     # Sorted: the same command in another order is the same crawl.
     hrefs = sorted({start.href for start in starts})
     origins = sorted({origin for start in starts for origin in _origins(start)})
-    rules = [{"action": "ALLOW", "pattern": href} for href in hrefs]
-    rules += [{"action": "DENY", "pattern": glob} for glob in _globs(exclude, origins)]
-    rules += [{"action": "ALLOW", "pattern": glob} for glob in _globs(include or ["/*"], origins)]
+    scope = [_rule("ALLOW", href) for href in hrefs]
+    scope += [_rule("DENY", glob) for glob in _globs(exclude, origins)]
+    scope += [dict(rule) for rule in rules]
+    if not include and not any(rule["action"] == "ALLOW" for rule in rules):
+        include = ["/*"]
+    scope += [_rule("ALLOW", glob) for glob in _globs(include, origins)]
     definition = {
-        "crawl": crawl_id(hrefs, rules, max_depth),
+        "crawl": crawl_id(hrefs, scope, max_depth),
         "start_urls": hrefs,
-        "scope": rules,
-        "max_pages": max_pages,
+        "scope": scope,
         "max_depth": max_depth,
-        "max_pages_per_domain": None,
+        **dict.fromkeys(LIMITS),
+        **(budgets or {}),
         "delay_ms": None,
         "created_at_ms": int(now * 1000),
     }
+    check_definition(definition)
     local = sorted({address for start in starts for address in _own_addresses(start)})
     if delay_s is None and local and all(_own_addresses(start) for start in starts):
         delay_s = LOOPBACK_DELAY_S
     return CrawlPlan(definition, hrefs, local, delay_s)
+
+
+def _rule(action: str, pattern: str) -> dict[str, str]:
+    """Return a rule of a scope that holds for every source."""
+    return {"action": action, "pattern": pattern, "source": ""}
 
 
 def _origins(url: CanonicalUrl) -> list[str]:

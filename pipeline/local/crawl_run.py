@@ -11,6 +11,7 @@ from pipeline.contracts.codec import Codecs
 from pipeline.delivery.global_table import GlobalTable
 from pipeline.errors import BrokerError
 from pipeline.frontier.ending import CrawlEnd
+from pipeline.frontier.policy import CrawlPolicy
 from pipeline.ops.lag import LagReader
 from pipeline.ops.submission import Submission
 from pipeline.topics import DOCUMENTS, PROGRESS, TASKS, TASKS_URGENT, group_id
@@ -60,7 +61,8 @@ class CrawlRun:
         self._codecs = codecs
         self._lag = LagReader(options)
         self._progress = GlobalTable(options, PROGRESS.name, self._partitions, codecs.decoder(PROGRESS.subject))
-        self._end = CrawlEnd(self._partitions, definition["max_pages"])
+        policy = CrawlPolicy(definition, settings.frontier)
+        self._end = CrawlEnd(self._partitions, policy.max_pages, policy.max_bytes)
 
     def begin(self, urls: Sequence[str]) -> None:
         """Write the definition and a task for each start point; both are harmless when repeated."""

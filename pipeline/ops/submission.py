@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from pipeline.contracts.codec import Codecs
 from pipeline.errors import BrokerError, InputError
+from pipeline.ops.crawl_definitions import check_definition
 from pipeline.tasks.records import topic_of
 from pipeline.topics import CRAWLS, TASKS
 from pipeline.web.domains import registrable_domain
@@ -31,7 +32,8 @@ def crawl_id(start_urls: Sequence[str], scope: Sequence[Mapping[str, str]], max_
     for url in sorted(start_urls):
         digest.update(url.encode() + b"\0")
     for rule in scope:
-        digest.update(f"{rule['action']} {rule['pattern']}\0".encode())
+        of_source = f" {rule['source']}" if rule.get("source") else ""
+        digest.update(f"{rule['action']} {rule['pattern']}{of_source}\0".encode())
     digest.update(str(max_depth).encode())
     return f"crawl-{digest.hexdigest()}"
 
@@ -59,7 +61,12 @@ class Submission:
         self._failures: list[str] = []
 
     def define(self, crawl: Mapping[str, Any]) -> None:
-        """Write a crawl definition (`crawl.crawls.v1-value`)."""
+        """Write a crawl definition (`crawl.crawls.v1-value`).
+
+        Raises:
+            ConfigurationError: the definition is wrong, see `check_definition`; nothing has been written then.
+        """
+        check_definition(crawl)
         self._produce(CRAWLS.name, self._encode_crawl(crawl), crawl["crawl"].encode())
 
     def submit(self, urls: Iterable[str], crawl: str, priority: int, now: float, source: str = "") -> int:

@@ -91,7 +91,7 @@ def world(monkeypatch, tmp_path):
 def test_a_crawl_ends_by_itself_and_says_what_came_of_it(world, tmp_path):
     """The last lines are what a person remembers: pages, failures, refusals with their reason, where the files are."""
     (tmp_path / "out").mkdir()
-    usual = {"include": (), "exclude": (), "max_depth": None, "max_pages": None, "delay_s": None, "now": 0.0}
+    usual = {"include": (), "exclude": (), "max_depth": None, "delay_s": None, "now": 0.0}
     ours = plan_crawl([URL], **usual).definition["crawl"]
     lines = [json.dumps({"url": URL, "crawl": crawl_id}) + "\n" for crawl_id in (ours, "another crawl")]
     (tmp_path / "out" / "documents-0a-0000-x.jsonl").write_text("".join(lines))

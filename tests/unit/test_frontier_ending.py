@@ -10,7 +10,7 @@ def row(partition, **fields):
     progress = {
         "partition": partition, "waiting": 0, "parked": 0, "out": 0, "tasks_received": 0, "redirects_received": 0,
         "redirects_sent": 0, "pages_fetched": 0, "pages_parsed": 0, "links_received": 0, "links_sent": [0, 0],
-        "done": 0,
+        "done": 0, "bytes_received": 0,
     }  # fmt: skip
     return {**progress, **fields}
 
@@ -76,3 +76,17 @@ def test_tasks_held_by_the_budget_end_the_crawl_only_when_it_is_spent(fetched, e
     end = CrawlEnd(2, max_pages=10)
     rows = [row(0, tasks_received=1, waiting=5, parked=5, pages_fetched=fetched, pages_parsed=fetched)]
     assert [False, ended] == [end.observe(rows, 1) for _ in range(2)]
+
+
+@pytest.mark.parametrize(("received", "ended"), [(99, False), (100, True), (250, True)])
+def test_a_spent_budget_of_bytes_ends_a_crawl_as_one_of_pages_does(received, ended):
+    """Either is enough; more than the budget may have come with what was out."""
+    end = CrawlEnd(2, max_pages=10, max_bytes=100)
+    rows = [row(0, tasks_received=1, waiting=5, parked=5, bytes_received=received), row(1)]
+    assert [False, ended] == [end.observe(rows, 1) for _ in range(2)]
+
+
+def test_tasks_held_until_another_day_are_no_end():
+    """Their day comes without anybody's doing."""
+    end = CrawlEnd(2)
+    assert [False, False] == [end.observe([row(0, tasks_received=1, waiting=5, parked=5)], 1) for _ in range(2)]

@@ -12,7 +12,7 @@ from pipeline.topics import CRAWLS
 
 def plan(*urls, **options):
     """Work out a crawl with no options but those given."""
-    usual = {"include": (), "exclude": (), "max_depth": None, "max_pages": None, "delay_s": None, "now": 1.5}
+    usual = {"include": (), "exclude": (), "max_depth": None, "delay_s": None, "now": 1.5}
     return plan_crawl(urls, **(usual | options))
 
 
@@ -62,6 +62,26 @@ def test_exclude_wins_over_include_but_not_over_a_start_point():
     made = plan("http://a.test/blog/0", include=["/blog/*"], exclude=["/blog/*"])
     assert allows(made, "http://a.test/blog/0")
     assert not allows(made, "http://a.test/blog/1")
+
+
+def test_rules_of_a_file_stand_between_what_is_excluded_and_what_is_included():
+    """Denying rules narrow the start points' own sites; one that allows something takes their place."""
+    deny = {"action": "DENY", "pattern": "*/old/*", "source": "news.*"}
+    narrowed = plan("http://a.test/", rules=[deny])
+    assert allows(narrowed, "http://a.test/x")
+    assert not Scope(narrowed.definition["scope"]).allows("http://a.test/old/x", "news.reuters")
+    moved = plan("http://a.test/", rules=[{"action": "ALLOW", "pattern": "http://b.test/*", "source": ""}])
+    assert allows(moved, "http://b.test/x")
+    assert not allows(moved, "http://a.test/x")
+    assert narrowed.definition["crawl"] != plan("http://a.test/").definition["crawl"]
+
+
+def test_a_pattern_that_could_never_match_is_refused_before_anything_starts():
+    """Who writes a host in capitals would otherwise crawl nothing and not know why."""
+    with pytest.raises(
+        ConfigurationError, match=r"scope rule 2, pattern: 'http://B.test/\*' is wrong; right is http://b"
+    ):
+        plan("http://a.test/", include=["http://B.test/*"])
 
 
 @pytest.mark.parametrize("glob", ["*.pdf", ".pdf", "/*.pdf", "http://a.test/*.pdf"])
@@ -124,7 +144,9 @@ def test_a_public_start_point_keeps_the_usual_pause_for_all():
 def test_the_same_command_is_the_same_crawl():
     """That is how it resumes; budgets and pace may change in between."""
     first = plan("http://a.test/", "http://b.test/", exclude=["/x"], max_depth=3)
-    again = plan("http://B.test", "http://a.test/#top", exclude=["/x"], max_depth=3, max_pages=9, delay_s=1, now=2.0)
+    again = plan(
+        "http://B.test", "http://a.test/#top", exclude=["/x"], max_depth=3, budgets={"max_pages": 9}, delay_s=1, now=2.0
+    )
     assert first.definition["crawl"] == again.definition["crawl"]
     others = [
         plan("http://a.test/", exclude=["/x"], max_depth=3),
@@ -137,7 +159,7 @@ def test_the_same_command_is_the_same_crawl():
 
 def test_the_definition_fits_its_contract():
     """It is written to a topic as it is."""
-    made = plan("http://a.test/", max_pages=7, max_depth=2, exclude=["*.pdf"])
+    made = plan("http://a.test/", budgets={"max_pages": 7}, max_depth=2, exclude=["*.pdf"])
     codecs = load_codec()
     decoded = codecs.decode(CRAWLS.subject, codecs.encode(CRAWLS.subject, made.definition))
     assert made.definition == decoded
