@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final, NamedTuple
 
 from pipeline.delivery.api import StateView
@@ -52,6 +53,8 @@ class HeldTable:
     def __init__(self, view: StateView) -> None:
         self._view = view
         self.groups: set[Group] = set()
+        self._heads: dict[Group, bytes] = {}
+        """End of a key before which nothing stands in a group: the store must not step over all that was let go."""
         start = b""
         while (row := next(view.items(HELD, b"", start), None)) is not None:
             prefix = row[0][:-PLACE_BYTES]
@@ -88,14 +91,16 @@ class HeldTable:
 
     def first(self, group: Group, count: int) -> list[tuple[Place, bytes]]:
         """Return up to `count` rows of a group with their places, in order; an empty group is forgotten."""
-        rows = []
+        rows: list[tuple[Place, bytes]] = []
         if count > 0:
-            for key, row in self._view.items(HELD, held_prefix(group)):
-                rows.append((place_from_key(group.kind, key), row))
-                if len(rows) == count:
-                    return rows
-            if not rows:
+            prefix = held_prefix(group)
+            items = self._view.items(HELD, prefix, prefix + self._heads.get(group, b""))
+            rows = [(place_from_key(group.kind, key), row) for key, row in islice(items, count)]
+            if rows:
+                self._heads[group] = place_key(rows[0][0])
+            else:
                 self.groups.discard(group)
+                self._heads.pop(group, None)
         return rows
 
     def waits_for_definition(self) -> bool:
@@ -103,8 +108,11 @@ class HeldTable:
         return any(group.kind in _UNKNOWN for group in self.groups)
 
     def _put(self, group: Group, place: Place, row: bytes) -> None:
-        self._view.put(HELD, held_prefix(group) + place_key(place), row)
+        end = place_key(place)
+        self._view.put(HELD, held_prefix(group) + end, row)
         self.groups.add(group)
+        if end < self._heads.get(group, b""):
+            self._heads[group] = end
 
 
 def _group_of(task: Task, kind: PlaceKind) -> Group:

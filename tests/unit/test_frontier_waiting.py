@@ -160,6 +160,20 @@ def test_a_million_waiting_urls_cost_a_domain_no_memory_and_a_step_no_scan():
     assert [Head(1, 1, "c", 0)] == [head for head in queue._domains["a.test"].heads if head]
 
 
+def test_a_lane_that_is_emptied_looks_at_no_other_rows(tmp_path, monkeypatch):
+    """Behind it may stand a million deleted rows of other domains, which the store would step over one by one."""
+    store = PartitionStore(tmp_path / "0", TABLES)
+    ends = []
+    items = store.items
+    queue = WaitingQueue(StagedView(store, TABLES), always)
+    queue.put(task("a.test"), place(1))
+    queue.put(task("b.test"), place(1))
+    monkeypatch.setattr(store, "items", lambda *where: ends.append(where[2]) or items(*where))
+    queue.remove("a.test", place(1))
+    assert [b"a.test\0" + bytes((Lane.NORMAL + 1,))] == ends
+    store.close()
+
+
 def test_the_heap_does_not_grow_with_every_change():
     """Entries that were overtaken are dropped: a domain that is held again and again must not fill memory."""
     moment = [0]
