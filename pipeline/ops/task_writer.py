@@ -15,6 +15,8 @@ from pipeline.errors import BrokerError
 from pipeline.tasks.records import Wish
 from pipeline.topics import TASKS
 
+TRIES: Final = 2
+"""Transactions begun for a call: one may be aborted for reasons that pass, such as a leader that has moved."""
 _NOBODY: Final = Identity("headrace-submit", -1, "")
 """No input is read, so no offsets are committed for a group."""
 
@@ -62,16 +64,21 @@ class TaskWriter:
             Output(wish.topic.name, self._encode({**wish.record, "submitted_at_ms": now_ms}), wish.key)
             for wish in wishes
         ]
-        producer = self._open()
-        try:
-            verdict, _ = producer.run(Work(outputs, {}, {}, _NOBODY, alone=True))
-        except ReplacedError:
-            raise
-        except BrokerError:
-            self._producer = None  # the next one ends whatever this one has left open
-            raise
-        if verdict is not Verdict.COMMITTED:
-            raise BrokerError("the broker has ended the transaction; nothing was written")
+        work = Work(outputs, {}, {}, _NOBODY, alone=True)
+        for _ in range(TRIES):
+            producer = self._open()
+            # What this one leaves open the next one ends. After an abort librdkafka may be about to get another epoch,
+            # which the next transaction of the same producer would meet.
+            self._producer = None
+            try:
+                verdict, _ = producer.run(work)
+            except ReplacedError:
+                self._producer = producer  # a new one would fence the successor
+                raise
+            if verdict is Verdict.COMMITTED:
+                self._producer = producer
+                return
+        raise BrokerError(f"the broker has ended {TRIES} transactions; nothing was written")
 
     def _open(self) -> TransactionalProducer:
         if self._producer is None:
