@@ -10,12 +10,16 @@ from pipeline.contracts.codec import load_codec
 from pipeline.delivery.dead_letters import task_dead_letter
 from pipeline.delivery.global_table import GlobalTable
 from pipeline.delivery.worker import Worker
+from pipeline.frontier.answers import answer_explain
 from pipeline.frontier.records import TABLES
 from pipeline.frontier.stage import FrontierStage
 from pipeline.ops.parked_gauges import ParkedGauges
 from pipeline.ops.stage_counters import StageCounters
 from pipeline.state.contract_rows import ContractRows
 from pipeline.topics import CRAWLS, FRONTIER_STATE
+
+QUESTIONS = {"EXPLAIN": answer_explain}
+"""What its workers tell people, by command."""
 
 
 def build(settings: Settings) -> Worker:

@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "demo": "pipeline.cli.demo:demo",
     "dlq": "pipeline.cli.dlq:dlq",
     "doctor": "pipeline.cli.doctor:doctor",
+    "explain": "pipeline.cli.explain:explain",
     "fetch": "pipeline.cli.fetch:fetch",
     "monitor": "pipeline.cli.monitor:monitor",
     "parse": "pipeline.cli.parse:parse",

@@ -44,7 +44,12 @@ def worker(stage: str, config_file: Path | None) -> None:
         port = serve(host, settings.worker.metrics_port, running.registry, worker_health(running))
         log.info("%s: metrics and health on http://%s:%d", running.name, host, port)
         ControlListener(
-            running.options, load_codec(settings.registry.lock), stage=stage, name=running.name, runner=running.runner
+            running.options,
+            load_codec(settings.registry.lock),
+            stage=stage,
+            name=running.name,
+            runner=running.runner,
+            questions=getattr(agent, "QUESTIONS", None),
         ).start()
         running.main()
 

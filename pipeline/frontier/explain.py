@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from typing import Any, Final
 
+from pipeline.frontier.days import day_of, days_of
 from pipeline.frontier.insight import Insight
 from pipeline.frontier.outcomes import SUCCESSES
 from pipeline.frontier.policy import CrawlPolicy, why
@@ -35,6 +37,7 @@ WHY_HELD: Final[Mapping[PlaceKind, tuple[str, str]]] = {
     PlaceKind.HELD_UNKNOWN: ("definition", "crawl_unknown"),
 }
 """What holds a task → (why, reason)."""
+EPOCH: Final = date(1970, 1, 1)
 _ROBOTS: Final = frozenset({"ROBOTS_DENIED", "ROBOTS_UNREACHABLE"})
 
 
@@ -61,6 +64,7 @@ class Standing:
         since_ms: for out: when it was given out.
         due_ms: for waiting and held: when its own time comes.
         ahead: for waiting: tasks of its domain that stand before it in its lane, at most `MAX_COUNTED`.
+        day: for done and refused: UTC day of that, YYYY-MM-DD.
         outcome: for done: the last one.
         status: for done: its HTTP status.
         waits: for waiting: what it waits for, the decisive one first.
@@ -82,6 +86,7 @@ class Standing:
     since_ms: int | None = None
     due_ms: int | None = None
     ahead: int | None = None
+    day: str | None = None
     outcome: str | None = None
     status: int | None = None
     waits: tuple[Wait, ...] = ()
@@ -118,6 +123,8 @@ class _Asked:
     def known(self, crawl: str, row: SeenRow) -> Standing:
         """It has a row in the seen table."""
         about = Standing(crawl, "", "", depth=row.depth, deliveries=row.deliveries)
+        if row.state is not UrlState.PENDING:
+            about = replace(about, day=str(EPOCH + timedelta(days=row.day)))
         if row.state is UrlState.DONE:
             word = "seen" if row.outcome in SUCCESSES else "robots" if row.outcome in _ROBOTS else "failed"
             status = row.status or None
@@ -212,9 +219,17 @@ def explain(  # noqa: PLR0917  # one URL in its four forms
     crawls = list(insight.crawls()) if crawl is None else [crawl]
     rows = insight.view.get_many(SEEN, [url_row_key(name, key) for name in crawls])
     found = [
-        asked.known(name, unpack_seen(packed)) for name, packed in zip(crawls, rows, strict=True) if packed is not None
+        asked.known(name, row)
+        for name, packed in zip(crawls, rows, strict=True)
+        if packed is not None and not _is_forgotten(row := unpack_seen(packed), insight, now_ms)
     ]
     return found or ([] if crawl is None else [asked.unknown(crawl)])
+
+
+def _is_forgotten(row: SeenRow, insight: Insight, now_ms: int) -> bool:
+    """Return whether a URL lies beyond the horizon: it is new again, though its row may still be there."""
+    horizon_days = days_of(insight.frontier.seen_horizon_s)
+    return bool(horizon_days) and row.state is not UrlState.PENDING and row.day < day_of(now_ms) - horizon_days
 
 
 def _with_task(about: Standing, task: Task) -> Standing:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import json
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from faust.types import TP
 
 from pipeline.contracts.codec import Codecs
+from pipeline.delivery.ordered import OrderedRunner
 from pipeline.delivery.pending import PendingPartition
 from pipeline.delivery.runner import Runner
 from pipeline.errors import BrokerError, InputError
@@ -27,10 +29,16 @@ from pipeline.topics import CONTROL, CONTROL_ANSWERS, Topic
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+Question = Callable[[Any, Mapping[str, Any], float], Mapping[str, Any]]
+"""(logic of a partition, argument, seconds since the epoch) → answer, as JSON takes it."""
+
 GROUP = "headrace-control"
 POLL_S = 0.5
 CALL_TIMEOUT_S = 5.0
 LOOP_LIMIT_S = 2.0
+ASK_LIMIT_S = 5.0
+"""A question waits for the round that is under way."""
 VALID_MS = 60_000
 """An order that is older is not obeyed: its asker has long gone."""
 ORDERS = {"RELEASE": "begun anew", "GIVE_UP": "made a dead letter", "RESUME": "resumed"}
@@ -45,6 +53,7 @@ class ControlListener:
         stage: name of the stage.
         name: of the worker, the stage's included.
         runner: whose work is asked for; it need not have started.
+        questions: command → what an ordered stage's partition answers to its argument, at a time.
         control: topic of the questions.
         answers: topic of the answers.
     """
@@ -57,6 +66,7 @@ class ControlListener:
         stage: str,
         name: str,
         runner: Runner,
+        questions: Mapping[str, Question] | None = None,
         control: str = CONTROL.name,
         answers: str = CONTROL_ANSWERS.name,
     ) -> None:
@@ -66,6 +76,7 @@ class ControlListener:
         self._stage = stage
         self._name = name
         self._runner = runner
+        self._questions = questions or {}
         self._control = control
         self._answers = answers
         self._thread = threading.Thread(target=self._follow, name="control", daemon=True)
@@ -98,12 +109,19 @@ class ControlListener:
         command = question["command"]
         done, complaint = False, self._runner.complaint()
         partitions: list[PendingPartition] = []
+        told: dict[int, Mapping[str, Any]] = {}
         if self._runner.started:
-            work = self._pending() if command == "PENDING" else self._obey(question)
             try:
-                done, partitions = asyncio.run_coroutine_threadsafe(work, self._runner.loop).result(LOOP_LIMIT_S)
+                if command in self._questions:
+                    told = self._in_loop(self._ask(question), ASK_LIMIT_S)
+                else:
+                    work = self._pending() if command == "PENDING" else self._obey(question)
+                    done, partitions = self._in_loop(work, LOOP_LIMIT_S)
             except concurrent.futures.TimeoutError:
-                complaint = complaint or f"the event loop has not run for {LOOP_LIMIT_S:.0f} s"
+                complaint = complaint or "the event loop or its thread is busy"
+            except Exception as exc:  # a question must not end a worker
+                log.exception("control: %s", command)
+                complaint = f"it could not answer: {exc!r}"
         else:
             complaint = complaint or "it has not started yet"
         if done:
@@ -115,11 +133,26 @@ class ControlListener:
         answer = {
             "id": question["id"], "worker": self._name, "answered_at_ms": now_ms, "done": done,
             "complaint": complaint, "partitions": [_row(partition, now_ms) for partition in partitions],
+            "told": [{"partition": number, "answer": json.dumps(answer)} for number, answer in sorted(told.items())],
         }  # fmt: skip
         try:
             _write(self._options, self._answers, self._encode(answer))
         except BrokerError as exc:
             log.warning("control: %s", exc)
+
+    def _in_loop(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
+        """Run in the worker's event loop what must not meet the work that is under way."""
+        return asyncio.run_coroutine_threadsafe(work, self._runner.loop).result(limit_s)
+
+    async def _ask(self, question: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+        runner = self._runner
+        if not isinstance(runner, OrderedRunner):
+            return {}
+        argument = json.loads(question["argument"])
+        ask = self._questions[question["command"]]
+        # Of all partitions only TOP is asked for.
+        partition = None if question["command"] == "TOP" else question["partition"]
+        return await runner.ask(lambda logic: ask(logic, argument, time.time()), partition)
 
     async def _pending(self) -> tuple[bool, list[PendingPartition]]:
         return False, self._runner.pending()
@@ -165,7 +198,9 @@ class ControlClient:
         self._control = control
         self._answers = answers
 
-    def ask(self, command: str, stage: str, place: tuple[str, int, int], wait_s: float) -> Iterator[Mapping[str, Any]]:
+    def ask(
+        self, command: str, stage: str, place: tuple[str, int, int], wait_s: float, argument: str = ""
+    ) -> Iterator[Mapping[str, Any]]:
         """Yield the answers as they come, for `wait_s`; whoever has heard enough stops listening.
 
         Args:
@@ -173,6 +208,7 @@ class ControlClient:
             stage: whose workers are asked.
             place: topic, partition and offset that are meant; ("", 0, 0) for none.
             wait_s: how long answers are waited for.
+            argument: JSON, of commands that have one.
 
         Raises:
             BrokerError: the question could not be written.
@@ -180,7 +216,7 @@ class ControlClient:
         topic, partition, offset = place
         question = {
             "id": str(uuid.uuid4()), "command": command, "stage": stage, "topic": topic, "partition": partition,
-            "offset": offset, "asked_at_ms": int(time.time() * 1000),
+            "offset": offset, "asked_at_ms": int(time.time() * 1000), "argument": argument,
         }  # fmt: skip
         consumer = Consumer({**self._options, "group.id": GROUP, "enable.auto.commit": False})
         try:

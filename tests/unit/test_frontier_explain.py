@@ -46,6 +46,18 @@ def test_a_page_that_was_brought_is_seen():
     assert ("FETCHED", 1) == (standing.outcome, standing.deliveries)
 
 
+def test_a_page_beyond_the_horizon_is_unknown_again():
+    """It would be fetched anew: to call it seen would be wrong."""
+    bench = Bench(make_stage(seen_horizon_s=86_400.0 * 30))
+    bench.task(A)
+    (lane,) = bench.emitted()
+    bench.outcome(lane, "FETCHED")
+    bench.now += 86_400 * 29
+    assert ("seen", "2023-11-14") == (told(bench, A).why, told(bench, A).day)
+    bench.now += 86_400 * 3
+    assert ("unknown", "unknown", "") == why(bench, A)
+
+
 def test_a_url_out_of_scope_is_told_with_the_rule():
     """A list of thirty rules is no answer."""
     scope = [
