@@ -39,7 +39,7 @@ class Origin:
     def __init__(self, seed: int = 1, hosts: int = HOSTS, pages: int = PAGES, directory: Path | None = None) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="headrace-origin-") if directory is None else None
         self.log = (directory or Path(self._temporary.name if self._temporary else "")) / "requests.jsonl"
-        self._served = ServedWeb(seed, hosts, pages, self.log, traps=False)
+        self._served = ServedWeb(seed, hosts, pages, self.log, plan="plain")
         self._cpu_before_s = self._served.cpu_s()  # making the pages is no part of serving them
 
     def __enter__(self) -> Self:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import html
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
+from pipeline.local.simulated_limits import Quota
 from pipeline.local.simulated_site import SLUGS, Charset, FirstAnswer, Link, Resource, Site, seeded
 
 PARAGRAPHS = 400
@@ -40,6 +41,7 @@ class Answer:
         head_bytes: how many of those come before the body.
         delay_s: time before it is sent, seconds.
         first_answers: what is answered before it, once each, in order; the server takes them away.
+        quota: of its site; None where that has no limit.
     """
 
     status: int
@@ -47,6 +49,15 @@ class Answer:
     head_bytes: int
     delay_s: float = 0.0
     first_answers: list[FirstAnswer] = field(default_factory=list)
+    quota: Quota | None = None
+
+    def with_fields(self, fields: tuple[str, ...]) -> Answer:
+        """Return the same with more header fields."""
+        if not fields:
+            return self
+        more = "".join(f"{text}\r\n" for text in fields).encode("latin-1")
+        end = self.head_bytes - len(b"\r\n")
+        return replace(self, response=self.response[:end] + more + self.response[end:], head_bytes=end + len(more) + 2)
 
 
 _CHARSETS: dict[Charset, tuple[str, str, str]] = {

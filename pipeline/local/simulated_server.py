@@ -23,6 +23,7 @@ import uvloop
 
 from pipeline.errors import ConfigurationError
 from pipeline.local.request_log import RequestLog, line, prefix
+from pipeline.local.simulated_limits import Quota
 from pipeline.local.simulated_pages import Answer, make_answer, not_found
 from pipeline.local.simulated_site import FirstAnswer
 
@@ -129,13 +130,23 @@ class Connection(asyncio.Protocol):
             return
         key = request.host + request.target
         answer = self._answers.get(key) or self._late_answer(key) or _NOT_FOUND
-        if answer.first_answers:
+        if answer.quota is not None:
+            self._answer_within(answer.quota, request, answer)
+        elif answer.first_answers:
             self._send(request, *_first_answer(answer.first_answers.pop(0), time.time_ns()))
         elif answer.delay_s:
             loop = asyncio.get_running_loop()
             self._slow = request, loop.call_later(answer.delay_s, self._answer_slow, request, answer)
         else:
             self._send(request, answer, None)
+
+    def _answer_within(self, quota: Quota, request: _Request, answer: Answer) -> None:
+        told = quota.ask(request.start_ns, may_refuse=request.target != _ROBOTS)
+        if told.is_refused:
+            answer = make_answer(quota.limit.status, "text/plain; charset=utf-8", b"Not now.\n", told.fields)
+        else:
+            answer = answer.with_fields(told.fields)
+        self._send(request, answer, told.not_before_ns)
 
     def _answer_slow(self, request: _Request, answer: Answer) -> None:
         self._slow = None

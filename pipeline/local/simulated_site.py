@@ -26,6 +26,31 @@ class Link(NamedTuple):
     url: str
 
 
+Style = Literal["structured", "ratelimit", "x-delta", "x-epoch", "x-epoch-ms", "silent"]
+"""How a limit is announced: `RateLimit`, `RateLimit-*`, `X-RateLimit-*` with seconds or a time, `X-Rate-Limit-*` with a
+time in milliseconds, or not at all."""
+Refusal = Literal["seconds", "date", "silent"]
+"""How Retry-After is written in a refusal; silent: it is not there."""
+
+
+class Limit(NamedTuple):
+    """What a site allows.
+
+    Attributes:
+        requests: in each window; 0 for a site that refuses everything.
+        window_s: from its first request, seconds.
+        style: how it is announced.
+        status: of a refusal.
+        refusal: when a refused client may come again.
+    """
+
+    requests: int
+    window_s: float
+    style: Style
+    status: int
+    refusal: Refusal
+
+
 class FirstAnswer(NamedTuple):
     """An answer that is given once, before the real one.
 
@@ -99,6 +124,7 @@ class Site:
         denied: URLs that a rule with a wildcard forbids.
         crawl_delay_s: what that body asks for.
         calendar: its endless calendar may be crawled, is hidden by robots.txt, or isn't there.
+        limit: how often it may be asked; None for as often as one likes.
     """
 
     domain: str
@@ -113,6 +139,7 @@ class Site:
     denied: set[str] = field(default_factory=set)
     crawl_delay_s: float | None = None
     calendar: Literal["open", "hidden", "none"] = "none"
+    limit: Limit | None = None
 
     def add(self, resource: Resource) -> Resource:
         """Put a resource at its URL."""

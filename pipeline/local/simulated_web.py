@@ -15,21 +15,23 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, get_args
 
 import psutil
 
 from pipeline.errors import ConfigurationError
 from pipeline.local.expectation import Expectation, is_denied
+from pipeline.local.simulated_limits import Quota, plan_limited_sites
 from pipeline.local.simulated_pages import Answer, Renderer
 from pipeline.local.simulated_plain import plan_plain_sites
 from pipeline.local.simulated_plan import MIN_PAGES, Planner, month_number
 from pipeline.local.simulated_site import Resource, Site
 
+Plan = Literal["traps", "plain", "limits"]
 PAGE_BYTES = 6 << 10
 PLAIN_PAGE_BYTES = 44 << 10
 MONTHS_MADE = 24
@@ -45,7 +47,8 @@ class SimulatedWeb:
         hosts: registrable domains (`site0001.test`, …), at least 1; some have hosts `www.` and `news.` besides.
         pages: documents of each, calendar months apart; at least 3.
         port: port of all URLs.
-        traps: False for the plain web of the benchmark: every page answers 200 at once, with 60 links to 25 domains.
+        plan: `traps`; `plain` for the web of the benchmark: every page answers 200 at once, with 60 links to 25
+            domains; `limits` for sites that bound how often they are asked, see `pipeline.local.simulated_limits`.
         page_bytes: about how long a page is; None for 6 KiB, 44 KiB in the plain web.
         agent: product token of the crawler that the robots.txt files mean.
 
@@ -65,7 +68,7 @@ class SimulatedWeb:
         pages: int,
         port: int,
         *,
-        traps: bool = True,
+        plan: Plan = "traps",
         page_bytes: int | None = None,
         agent: str = "headrace",
     ) -> None:
@@ -74,8 +77,13 @@ class SimulatedWeb:
                 raise ConfigurationError(f"{name} = {value}: a simulated web needs at least {least}")
         self._port = port
         self._planner = Planner(seed, hosts, pages, port, agent)
-        self._renderer = Renderer(seed, page_bytes or (PAGE_BYTES if traps else PLAIN_PAGE_BYTES))
-        self._sites = self._planner.plan() if traps else plan_plain_sites(seed, hosts, pages, port)
+        self._renderer = Renderer(seed, page_bytes or (PLAIN_PAGE_BYTES if plan == "plain" else PAGE_BYTES))
+        plans: dict[Plan, Callable[[], list[Site]]] = {
+            "traps": self._planner.plan,
+            "plain": partial(plan_plain_sites, seed, hosts, pages, port),
+            "limits": partial(plan_limited_sites, seed, hosts, pages, port),
+        }
+        self._sites = plans[plan]()
         self._by_host = {host: site for site in self._sites for host in site.hosts}
         self.start_urls = [f"http://{site.domain}:{port}/" for site in self._sites]
         resources = [resource for site in self._sites for resource in site.resources.values()]
@@ -165,7 +173,17 @@ class SimulatedWeb:
                 made[f"{resource.host}:{self._port}{resource.target}".encode()] = self._renderer.answer(resource)
             for host in site.hosts:
                 made[f"{host}:{self._port}/robots.txt".encode()] = self._renderer.robots(site)
+            if site.limit is not None:
+                quota = Quota(site.limit)
+                for answer in map(made.__getitem__, self._keys(site)):
+                    answer.quota = quota
         return made
+
+    def _keys(self, site: Site) -> list[bytes]:
+        """Keys of the answers of a site without a calendar."""
+        targets = [(resource.host, resource.target) for resource in site.resources.values()]
+        targets += [(host, "/robots.txt") for host in site.hosts]
+        return [f"{host}:{self._port}{target}".encode() for host, target in targets]
 
     def late_answer(self, host_and_target: bytes) -> Answer | None:
         """Make the answer for a month that lies beyond those made beforehand; None for anything else."""
@@ -191,7 +209,7 @@ class ServedWeb:
     """A simulated web, served by a process of its own that ends with the process that started it.
 
     Args:
-        seed, hosts, pages, traps, page_bytes, agent: as for `SimulatedWeb`.
+        seed, hosts, pages, plan, page_bytes, agent: as for `SimulatedWeb`.
         log: file that the requests are appended to; see `pipeline.local.request_log`.
         port: port to listen on; 0 takes a free one.
 
@@ -210,7 +228,7 @@ class ServedWeb:
         log: Path,
         *,
         port: int = 0,
-        traps: bool = True,
+        plan: Plan = "traps",
         page_bytes: int | None = None,
         agent: str = "headrace",
     ) -> None:
@@ -225,8 +243,7 @@ class ServedWeb:
             str(log),
         ]
         command += ["--seed", str(seed), "--hosts", str(hosts), "--pages", str(pages), "--port", str(port)]
-        command += ["--agent", agent]
-        command += [] if traps else ["--plain"]
+        command += ["--agent", agent, "--plan", plan]
         command += ["--page-bytes", str(page_bytes)] if page_bytes else []
         self._process = subprocess.Popen(
             command,
@@ -241,7 +258,7 @@ class ServedWeb:
             self.stop()
             raise ConfigurationError(f"the simulated web did not start: {answer['error']}")
         self.port: int = answer["port"]
-        self.web = SimulatedWeb(seed, hosts, pages, self.port, traps=traps, page_bytes=page_bytes, agent=agent)
+        self.web = SimulatedWeb(seed, hosts, pages, self.port, plan=plan, page_bytes=page_bytes, agent=agent)
 
     def __enter__(self) -> Self:
         return self
@@ -297,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pages", type=int, default=40, help="of each host")
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
     parser.add_argument("--log", type=Path, required=True, help="requests are appended to it, a JSON object a line")
-    parser.add_argument("--plain", action="store_true", help="no traps; 44 KB pages with 60 links")
+    parser.add_argument("--plan", choices=get_args(Plan), default="traps", help="plain: 44 KB pages with 60 links")
     parser.add_argument("--page-bytes", type=int)
     parser.add_argument("--agent", default="headrace", help="crawler that the robots.txt files mean")
     parser.add_argument("--parent", type=int, help="process to end with")
@@ -312,7 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 options.hosts,
                 options.pages,
                 port,
-                traps=not options.plain,
+                plan=options.plan,
                 page_bytes=options.page_bytes,
                 agent=options.agent,
             )

@@ -20,6 +20,7 @@ HELD_NS = 10 * SECOND_NS
 """A killed process may have held an answer for so long; refusals are to be committed at once."""
 ROBOTS = "/robots.txt"
 GONE = 0
+REFUSALS = frozenset({429, 503})
 
 
 class Outcome(NamedTuple):
@@ -91,19 +92,22 @@ class Closest(NamedTuple):
         return self.pause_s - self.allowed_s
 
 
+Why = Literal["delay", "crawl-delay", "retry-after", "backoff"]
+
+
 class TooClose(NamedTuple):
     """A request that came before its time.
 
     Attributes:
         url: what was asked for.
         after: the request before, or the one that was answered with Retry-After.
-        why: which wish was broken.
+        why: which wish was broken; `backoff`: a refusal that named no time.
         early_s: by how much, seconds.
     """
 
     url: str
     after: str
-    why: Literal["delay", "crawl-delay", "retry-after"]
+    why: Why
     early_s: float
 
 
@@ -115,7 +119,7 @@ class SiteFindings:
         requests: how many.
         statuses: how many by status; 0 where the client went away.
         too_close: requests before their time.
-        excused: requests that only a Retry-After forbade which nobody alive can have known of.
+        excused: requests that only an answer forbade which nobody alive can have known of.
         disallowed: URLs that robots.txt forbids and that were asked, each as often as it was.
         before_robots: pages that were asked before robots.txt of their host had been answered.
         asked_twice: URLs that were answered with 200 more than once (robots.txt apart): information, no fault.
@@ -136,6 +140,7 @@ class _Block(NamedTuple):
     request: LoggedRequest
     until_ns: int
     known: bool
+    why: Why
 
 
 def judge_site(
@@ -143,6 +148,7 @@ def judge_site(
     expectation: Expectation,
     delay_s: float,
     *,
+    backoff_s: float = 0.0,
     outcomes: Iterable[Outcome] = (),
     robots_reads: Iterable[RobotsRead] = (),
     interruptions: Sequence[Interruption] | None = None,
@@ -154,6 +160,7 @@ def judge_site(
         expectation: what the site asks for.
         delay_s: pause that the crawler is bound to keep after each request to a registrable domain, seconds; with 0
             only the site's own wishes count.
+        backoff_s: pause that it is bound to keep after a page was refused with 429 or 503 and without a time, seconds.
         outcomes: fetches whose outcome was committed.
         robots_reads: robots.txt files whose reading was committed.
         interruptions: when processes were killed, or stopped and replaced: the only excuse for a request against a
@@ -174,9 +181,9 @@ def judge_site(
     excused = 0
     for domain, ours in by_domain.items():
         blocks = [
-            _Block(request, request.retry_after_ns, not _may_be_lost(request, times[request.url], interruptions))
+            _Block(request, until_ns, not _may_be_lost(request, times[request.url], interruptions), why)
             for request in ours
-            if request.retry_after_ns is not None
+            for until_ns, why in _wish(request, backoff_s)
         ]
         crawl_delay_s = expectation.crawl_delay_s.get(domain, 0.0)
         found, forgiven, nearest = _judge_pace(ours, delay_s, crawl_delay_s, reads_ns[domain], blocks)
@@ -212,7 +219,7 @@ def _judge_pace(
     previous: LoggedRequest | None = None  # the one that ended last
     robots_answered = False
     for request in requests:
-        wishes: list[tuple[int, str, Literal["delay", "crawl-delay", "retry-after"]]] = []
+        wishes: list[tuple[int, str, Why]] = []
         if previous is not None and delay_s > 0:
             wishes.append((previous.end_ns + round(delay_s * SECOND_NS), previous.url, "delay"))
         if previous is not None and crawl_delay_s > delay_s:
@@ -226,7 +233,7 @@ def _judge_pace(
             pair = Closest(request.url, previous.url, pause_ns / SECOND_NS, allowed_ns / SECOND_NS)
             closest = [min([*closest, pair], key=lambda one: one.spare_s)]
         standing = [block for block in blocks if block.request.end_ns <= request.start_ns]
-        wishes += [(block.until_ns, block.request.url, "retry-after") for block in standing if block.known]
+        wishes += [(block.until_ns, block.request.url, block.why) for block in standing if block.known]
         earliest_ns, after, why = max(wishes, default=(0, "", "delay"))
         if request.start_ns < earliest_ns - TOLERANCE_NS:
             found.append(TooClose(request.url, after, why, (earliest_ns - request.start_ns) / SECOND_NS))
@@ -236,6 +243,14 @@ def _judge_pace(
         if previous is None or request.end_ns > previous.end_ns:
             previous = request
     return found, excused, closest
+
+
+def _wish(request: LoggedRequest, backoff_s: float) -> Iterable[tuple[int, Why]]:
+    """Until when an answer asked to be left alone; nothing where it did not."""
+    if request.retry_after_ns is not None:
+        yield request.retry_after_ns, "retry-after"
+    elif request.status in REFUSALS and request.path != ROBOTS and backoff_s > 0:
+        yield request.end_ns + round(backoff_s * SECOND_NS), "backoff"
 
 
 def _may_be_lost(

@@ -163,6 +163,15 @@ def test_a_request_before_retry_after_is_found_when_the_answer_was_committed():
     assert 0 == findings.excused
 
 
+def test_a_request_within_the_backoff_after_a_refusal_is_found():
+    """A site that names no time is left alone all the same, for as long as the crawler is bound to; robots.txt apart."""
+    limited = ask(APEX, "/1", 0.0, status=429)
+    requests = [*robots_of(APEX, WWW), limited, ask(WWW, "/3", 1.9), ask(APEX, "/1", 4.1)]
+    findings = judge_site(requests, EXPECTATION, DELAY_S, backoff_s=2.0, outcomes=[outcome_of(limited)])
+    assert [("/3", "backoff")] == why(findings)
+    assert [] == why(judge_site(requests, EXPECTATION, DELAY_S, outcomes=[outcome_of(limited)]))
+
+
 def test_a_request_before_retry_after_is_excused_when_the_answer_died_with_its_process():
     """Only that: the configured pause is still due, and a process must have been killed."""
     limited = ask(APEX, "/1", 0.0, status=429, retry_after_s=2.0)

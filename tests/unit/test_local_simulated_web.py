@@ -240,7 +240,7 @@ def test_equal_seeds_give_equal_bytes_in_every_process():
 
 def test_the_plain_web_is_what_the_benchmark_is_quoted_for():
     """Figures are for 44 KB pages with 60 links to 25 other domains, all of them there at once."""
-    web = SimulatedWeb(seed=1, hosts=30, pages=12, port=PORT, traps=False)
+    web = SimulatedWeb(seed=1, hosts=30, pages=12, port=PORT, plan="plain")
     answers = web.answers()
     pages = [resource for site in web.sites for resource in site.articles]
     assert 30 * 12 == len(pages) == len(web.expected_documents())
