@@ -260,8 +260,9 @@ class FetchStage:
         if robots.rules is not None:
             agent = self._settings.user_agent
             visit.crawl_delay_s = robots.rules.crawl_delay_s(agent)
-            if not robots.rules.verdict(agent, visit.url.href).allowed:
-                return Ending("ROBOTS_DENIED", "disallowed")
+            verdict = robots.rules.verdict(agent, visit.url.href)
+            if not verdict.allowed:
+                return Ending("ROBOTS_DENIED", f"disallowed:{verdict.line}")  # line of robots.txt
         return None
 
     async def _request(self, visit: _Visit, cookies: redirects.Cookies) -> Response:

@@ -20,7 +20,7 @@ async def test_rob_03_rules_reached_by_a_redirect_belong_to_the_host_that_was_as
                 await world.handle("/a", host="band.site.test"),
                 await world.handle("/x", host="social.site.test"),
             ]
-        assert [("FETCHED", ""), ("ROBOTS_DENIED", "disallowed")] == [verdict.kind for verdict in verdicts]
+        assert [("FETCHED", ""), ("ROBOTS_DENIED", "disallowed:2")] == [verdict.kind for verdict in verdicts]
 
 
 async def test_rob_11_what_is_left_out_of_a_long_file_is_said(caplog):
@@ -28,6 +28,6 @@ async def test_rob_11_what_is_left_out_of_a_long_file_is_said(caplog):
     rules = b"User-agent: *\n" + b"".join(b"Disallow: /p%d/\n" % number for number in range(30_000))
     async with fetch_world() as world:
         world.site.answers["/robots.txt"] = response(rules + b"Disallow: /late/\n")
-        assert ("ROBOTS_DENIED", "disallowed") == (await world.handle("/p20000/x")).kind
+        assert ("ROBOTS_DENIED", "disallowed:20002") == (await world.handle("/p20000/x")).kind
         assert ("FETCHED", "") == (await world.handle("/a")).kind
     assert "are left out" in caplog.text

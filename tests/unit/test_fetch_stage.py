@@ -94,7 +94,7 @@ async def test_a_backlog_record_goes_back_unasked(world):
 async def test_robots_are_asked_first_and_once(world):
     """No request goes out before the verdict."""
     world.site.answers["/robots.txt"] = response(b"User-agent: headrace\nDisallow: /no\nUser-agent: *\nDisallow: /")
-    assert [("FETCHED", ""), ("ROBOTS_DENIED", "disallowed")] == [
+    assert [("FETCHED", ""), ("ROBOTS_DENIED", "disallowed:2")] == [
         (await world.handle("/a")).kind,
         (await world.handle("/no/b")).kind,
     ]
