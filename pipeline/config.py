@@ -128,6 +128,12 @@ class Frontier(Section):
         allow_inf_nan=False,
         description="a URL that ended longer ago is new again when it is found, to the day; 0: never",
     )
+    interval_floor_s: float = Field(
+        10.0, ge=1, description="recurring work is polled no more often, unless it was wished so"
+    )
+    interval_span: float = Field(
+        16.0, ge=1, le=1_000, description="intervals become so many times longer or shorter than wished; 1: they stay"
+    )
     lease_s: float = Field(120.0, gt=0, description="a task that is out for so long is looked after")
 
 

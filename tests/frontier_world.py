@@ -35,6 +35,7 @@ def make_task(url: str, crawl: str = "default", **fields: Any) -> dict[str, Any]
         "crawl": crawl, "url": url, "priority": 3, "depth": 0, "source": "", "submitted_at_ms": int(START * 1000),
         "not_before_ms": 0, "timeout_ms": 0, "redirects": [], "replay": False, "parser": "", "concurrency": 0,
         "max_depth": None, "interval_ms": 0, "poll": 0, "render": False, "headers_ref": "",
+        "withdraw": False,
     }  # fmt: skip
     return {**task, **fields}
 
@@ -61,13 +62,14 @@ def make_outcome(lane: Mapping[str, Any], outcome: str, now: float, **fields: An
     return {**record, **fields}
 
 
-def make_parsed(lane: Mapping[str, Any], targets: list[int]) -> dict[str, Any]:
+def make_parsed(lane: Mapping[str, Any], targets: list[int], **fields: Any) -> dict[str, Any]:
     """What parse says of a page."""
-    return {
+    parsed = {
         "crawl": lane["crawl"], "url": lane["url"], "url_key": lane["url_key"], "delivery": lane["delivery"],
         "kind": "HTML", "document_id": None, "content_hash": None, "links_found": 0, "links_refused": {},
-        "link_records": targets, "parsed_at_ms": 0,
+        "link_records": targets, "parsed_at_ms": 0, "poll": lane.get("poll", 0),
     }  # fmt: skip
+    return {**parsed, **fields}
 
 
 def make_links(urls: list[str], crawl: str = "default", depth: int = 1, **fields: Any) -> dict[str, Any]:
@@ -170,12 +172,16 @@ class Page:
         first: outcomes before the last, such as a failure: (outcome, fields).
         ends: the outcome at last.
         target: for a redirect.
+        says: content hash at a time, s since the epoch; None for a page that is no document.
+        is_validated: whether the server has validators: it is that hash, too.
     """
 
     links: list[str] = field(default_factory=list)
     first: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ends: str = "FETCHED"
     target: str | None = None
+    says: Callable[[float], bytes] | None = None
+    is_validated: bool = True
 
 
 class World:
@@ -185,6 +191,7 @@ class World:
 
     Args:
         site: canonical URL → how it answers; what it doesn't know is a 404.
+        parse_pauses_s: how long parsing a page may take.
     """
 
     def __init__(
@@ -197,6 +204,7 @@ class World:
         definitions: dict[str, Any] | None = None,
         delay_s: float = 1.0,
         views: list[Any] | None = None,
+        parse_pauses_s: tuple[float, ...] = (0.0, 0.2, 2.0),
         **frontier: Any,
     ) -> None:
         self.site = site
@@ -205,6 +213,7 @@ class World:
         self.fault_rate = fault_rate
         self.definitions = {} if definitions is None else definitions
         self.delay_s = delay_s
+        self.parse_pauses_s = parse_pauses_s
         self.stage = make_stage(self.definitions, partitions, delay_s, **frontier)
         self.settings = Frontier(**frontier)
         self.now = START
@@ -219,6 +228,8 @@ class World:
         self.gate: dict[str, float] = {}
         self.told: dict[str, dict[str, int]] = defaultdict(lambda: {"end": 0, "hold": 0})
         self.fetched: list[tuple[str, str]] = []
+        self.polls: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        self.documents: list[tuple[str, str, bytes]] = []
         self.dead: list[Output] = []
         self.progress: dict[tuple[str, int], dict[str, Any]] = {}
         self.submitted: Counter[str] = Counter()
@@ -332,6 +343,8 @@ class World:
         self.out[name] = lane
         assert lane["delivery"] == self.delivered[name] + 1
         self.delivered[name] += 1
+        if lane["poll"]:
+            self.polls[name].append((lane["poll"], lane["emitted_at_ms"]))
         told = self.told[domain]
         assert lane["emitted_at_ms"] >= lane["not_before_ms"]
         assert lane["emitted_at_ms"] >= told["hold"], "sooner than the site wished"
@@ -357,6 +370,10 @@ class World:
         self.answered[crawl + url] += 1
         kind, fields = page.first[step] if step < len(page.first) else (page.ends, {})
         fields = dict(fields)
+        says = page.says(end) if page.says is not None and kind == "FETCHED" else None
+        if says is not None and page.is_validated:
+            fields |= {"etag": says.hex()}
+            kind = "NOT_MODIFIED" if lane["etag"] == says.hex() else kind
         if "retry_after_s" in fields:
             fields["retry_after_ms"] = int((end + fields.pop("retry_after_s")) * 1000)
         outcome = make_outcome(lane, kind, end, started_at_ms=int(begin * 1000), **fields)
@@ -365,17 +382,19 @@ class World:
         self.write(Output(topics.FETCHES.name, CODECS.encode(topics.FETCHES.subject, outcome), key))
         if kind == "FETCHED":
             self.fetched.append((crawl, url))
-            self.plan(end + self.random.choice([0.0, 0.2, 2.0]), lambda: self.parse(lane, page))
+            self.plan(end + self.random.choice(self.parse_pauses_s), lambda: self.parse(lane, page, says))
         elif kind == "REDIRECTED" and page.target is not None:
             target = canonicalize(page.target, url)
             task = make_task(
                 target.href, crawl, depth=lane["depth"], priority=lane["priority"],
-                redirects=[*lane["redirects"], url],
+                redirects=[*lane["redirects"], url], interval_ms=lane["interval_ms"], poll=lane["poll"],
             )  # fmt: skip
             domain = registrable_domain(target.host).encode()
             self.write(Output(topics.TASKS.name, CODECS.encode(topics.TASKS.subject, task), domain))
 
-    def parse(self, lane: dict[str, Any], page: Page) -> None:
+    def parse(self, lane: dict[str, Any], page: Page, says: bytes | None) -> None:
+        if says is not None and says not in lane["known_content_hashes"]:
+            self.documents.append((lane["crawl"], lane["url"], says))
         by_partition: dict[int, list[str]] = defaultdict(list)
         for link in page.links:
             canonical = canonicalize(link, lane["url"])
@@ -384,12 +403,10 @@ class World:
             target = owner if self.random.random() > 0.05 else self.random.randrange(self.partitions)
             by_partition[target].append(canonical.href)
         key = registrable_domain(canonicalize(lane["url"]).host).encode()
-        parsed = Output(
-            topics.PARSED.name, CODECS.encode(topics.PARSED.subject, make_parsed(lane, list(by_partition))), key
-        )
-        outputs = [parsed]
+        answer = make_parsed(lane, list(by_partition), content_hash=says)
+        outputs = [Output(topics.PARSED.name, CODECS.encode(topics.PARSED.subject, answer), key)]
         for target, urls in by_partition.items():
-            batch = make_links(urls, lane["crawl"], lane["depth"] + 1)
+            batch = make_links(urls, lane["crawl"], lane["depth"] + 1, poll=lane["poll"])
             outputs.append(Output(topics.LINKS.name, CODECS.encode(topics.LINKS.subject, batch), partition=target))
         self.random.shuffle(outputs)
         for output in outputs:
@@ -413,6 +430,22 @@ class World:
         if self.work:
             moments.append(self.work[0][0])
         return min(moments, default=None)
+
+    def run_until(self, moment: float, steps: int = 200_000) -> None:
+        """Run until a moment, whether anything has ended or not.
+
+        Raises:
+            AssertionError: the moment does not come: something is due again and again.
+        """
+        for _ in range(steps):
+            if self.step():
+                continue
+            following = self.next_moment()
+            if following is None or following > moment:
+                self.now = max(self.now, moment)
+                return
+            self.now = max(self.now, following)
+        raise AssertionError("time does not pass")
 
     def run(self, crawl: str = "default", limit_s: float = 1_000_000, steps: int = 200_000) -> None:
         """Run until the crawl has ended.

@@ -18,7 +18,18 @@ from pipeline.frontier.domain_budget import DomainBudget
 from pipeline.frontier.handling import PLAIN, Handling, handling_of
 from pipeline.frontier.lifecycle import Lifecycle
 from pipeline.frontier.policy import CrawlPolicy, Policies, why
-from pipeline.frontier.records import KEY_BYTES, PACKING, OutRow, SeenRow, Task, UrlState, lane_of, url_row_key
+from pipeline.frontier.records import (
+    KEY_BYTES,
+    PACKING,
+    OutRow,
+    PlaceKind,
+    SeenRow,
+    Task,
+    UrlState,
+    lane_of,
+    url_row_key,
+)
+from pipeline.frontier.recurring import RecurringWork, handling_of_wish
 from pipeline.frontier.refusals import Refusal
 from pipeline.frontier.seen import REOPENING, SeenTable
 from pipeline.frontier.variants import Variants
@@ -31,6 +42,11 @@ Record = Mapping[str, Any]
 MAX_TEXT_BYTES: Final = 255
 """Longest crawl id and name of a source, a parser or headers."""
 MAX_CONCURRENCY: Final = 100
+MAX_INTERVAL_MS: Final = 366 * 86_400_000
+_NEVER_NEGATIVE: Final = (
+    "depth", "submitted_at_ms", "not_before_ms", "timeout_ms", "concurrency", "max_depth", "interval_ms", "poll",
+)  # fmt: skip
+_MOST: Final = {"concurrency": MAX_CONCURRENCY, "interval_ms": MAX_INTERVAL_MS}
 MAX_REDIRECTS: Final = 100
 """Far more hops than fetch follows."""
 _RAW_TASK: Final = b"t"
@@ -64,6 +80,7 @@ class Claims:
         crawls: counters.
         seen: what is known of every URL.
         life: moves of URLs.
+        recurring: what is known of polled URLs.
         domain_budget: what domains have used.
         variants: counts of URLs that may be one page.
         codecs: contracts.
@@ -80,6 +97,7 @@ class Claims:
         crawls: CrawlBook,
         seen: SeenTable,
         life: Lifecycle,
+        recurring: RecurringWork,
         domain_budget: DomainBudget,
         variants: Variants,
         codecs: Codecs,
@@ -92,6 +110,7 @@ class Claims:
         self._crawls = crawls
         self._seen = seen
         self._life = life
+        self._recurring = recurring
         self._domain_budget = domain_budget
         self._variants = variants
         self._decode_task = codecs.decoder(topics.TASKS.subject)
@@ -135,7 +154,7 @@ class Claims:
             return [Output(source.topic, value, domain.encode(), owner, tuple(source.headers))]
         state = self._crawls.change(record["crawl"])
         if redirected:
-            state.redirects_received += 1
+            state.redirects_received += record["poll"] <= 1
         else:
             state.tasks_received += 1
         policy = self._policies.get(record["crawl"])
@@ -148,7 +167,7 @@ class Claims:
 
     def _refuse_target(self, record: Record, reason: str) -> None:
         """Refuse the target of a redirect: no sender is to blame, and the crawl must be able to count it as arrived."""
-        self._crawls.change(record["crawl"]).redirects_received += 1
+        self._crawls.change(record["crawl"]).redirects_received += record["poll"] <= 1
         key = url_row_key(record["crawl"], url_key(record["url"]))
         self._life.refuse(record["crawl"], key, record["depth"], reason, self._seen.get(key))
 
@@ -158,36 +177,59 @@ class Claims:
         """Claim a wished URL; a person's wish passes scope and depth, where a redirect leads does not pass scope."""
         due_ms = max(now_ms, record["not_before_ms"])
         replay = record["replay"] or replays > 0
+        redirected = bool(record["redirects"]) and not record["replay"]
         task = Task(
             record["crawl"], href, url_key(href), domain, record["priority"], record["depth"], record["source"],
             record["submitted_at_ms"], due_ms, record["timeout_ms"], tuple(record["redirects"]),
-            replays=replays, concurrency=record["concurrency"], handling=handling_of(record),
+            replays=replays, concurrency=record["concurrency"],
+            handling=handling_of_wish(handling_of(record), redirected=redirected),
         )  # fmt: skip
         key = task.row_key
         row = self._seen.get(key)
+        if record["withdraw"]:
+            self._withdraw(task, row)
+            return
         if row is not None and row.state is UrlState.PENDING:
             self._counters["tasks_known"] += 1
             self._hasten(task, row, due_ms, replay=replay)
             return
-        if row is not None and row.state is UrlState.DONE and not replay:
+        is_poll = task.handling.poll > 0
+        if row is not None and row.state is UrlState.DONE and not replay and not is_poll:
             self._counters["tasks_known"] += 1
             return
         if row is not None:
             task.deliveries = row.deliveries
-        if record["redirects"] and not record["replay"]:
-            if row is not None and not replay and not _reopens(row, task.depth, policy):
+        is_known_poll = is_poll and row is not None and row.state is UrlState.DONE
+        if redirected and not is_known_poll:
+            if row is not None and not replay and not is_poll and not _reopens(row, task.depth, policy):
                 return
             refusal = self._refusal(task, policy, now_ms, depth=None)
             if refusal is not None:
                 self._life.refuse(task.crawl, key, task.depth, refusal.reason, row)
                 return
             self._variants.add(task.crawl, href)
-        self._life.claim(task, due_ms, row)
+        if is_poll:
+            self._recurring.claim(task, due_ms, row)
+        else:
+            self._life.claim(task, due_ms, row)
+
+    def _withdraw(self, wish: Task, row: SeenRow | None) -> None:
+        """A wish is taken back: what waits is refused; what is out ends as it will, and is not polled again."""
+        if row is None or row.state is not UrlState.PENDING:
+            self._counters["tasks_known"] += 1
+            return
+        pending = self._life.task_of(wish.crawl, wish.domain, wish.row_key, row)
+        if isinstance(pending, OutRow):
+            pending.task.handling = pending.task.handling._replace(interval_ms=0)
+            self._life.rewrite_out(pending, row)
+        elif row.place is not None:
+            self._life.refuse_waiting(pending, row.place, "withdrawn")
 
     def _hasten(self, wish: Task, row: SeenRow, due_ms: int, *, replay: bool) -> None:
         """A URL that is pending is wished again: the more pressing priority, the earlier time, the smaller depth hold.
 
-        A pause after a failed attempt is kept, unless a replay starts the attempts anew.
+        A pause after a failed attempt, or until the next poll, is kept, unless a replay starts the attempts anew. Of
+        intervals the newest holds.
         """
         pending = self._life.task_of(wish.crawl, wish.domain, wish.row_key, row)
         task = pending.task if isinstance(pending, OutRow) else pending
@@ -198,11 +240,21 @@ class Claims:
             task.attempts = 0
             task.born_ms = wish.born_ms
             task.replays = max(task.replays, wish.replays)
+        interval_ms = wish.handling.interval_ms
+        if interval_ms:
+            recurrence = self._recurring.wish(wish.row_key, interval_ms)
+            handling = task.handling
+            task.handling = handling._replace(interval_ms=interval_ms, poll=max(handling.poll, 1))
         if isinstance(pending, OutRow):
             if task != before:
                 self._life.rewrite_out(pending, row)
             return
+        if row.place is not None and row.place.kind is PlaceKind.HELD_PARSE and replay:
+            self._life.release_at(task, row, due_ms)
+            return
         waits_ms = due_ms if row.place is None else row.place.due_ms
+        if interval_ms not in {0, before.handling.interval_ms} and before.handling.poll > 1:
+            waits_ms = self._recurring.due_ms(recurrence, due_ms)
         if replay or task.deliveries == 0:
             waits_ms = min(waits_ms, due_ms)
         if task != before or (row.place is not None and waits_ms != row.place.due_ms):
@@ -229,7 +281,7 @@ class Claims:
         if len(batch["source"].encode()) > MAX_TEXT_BYTES:
             raise InputError("schema_rejected", f"longer than {MAX_TEXT_BYTES} bytes", field="source")
         state = self._crawls.change(batch["crawl"])
-        state.links_received += 1
+        state.links_received += batch["poll"] <= 1
         policy = self._policies.get(batch["crawl"])
         if policy is None:
             self._life.hold_record(batch["crawl"], bytes((PACKING,)) + _RAW_LINKS + value)
@@ -310,7 +362,8 @@ class Claims:
 
     def _forward(self, batch: Record, state: CrawlState, owner: int, urls: list[str]) -> Output:
         """Send URLs on to their owner; the list of public suffixes was another where they were dealt."""
-        state.announce(owner)
+        if batch["poll"] <= 1:
+            state.announce(owner)
         value = self._encode_links({**batch, "psl_version": PSL_VERSION, "urls": urls})
         return Output(topics.LINKS.name, value, partition=owner)
 
@@ -351,16 +404,15 @@ def check_task(record: Record, max_url_bytes: int) -> None:
     check_crawl(record["crawl"], "invalid_task")
     if not 1 <= record["priority"] <= 5:
         raise InputError("invalid_task", f"{record['priority']} is not between 1 and 5", field="priority")
-    for field in ("depth", "submitted_at_ms", "not_before_ms", "timeout_ms", "concurrency", "interval_ms", "poll"):
-        if record[field] < 0:
+    for field in _NEVER_NEGATIVE:
+        if (record[field] or 0) < 0:
             raise InputError("invalid_task", f"{record[field]} is negative", field=field)
     for field in ("source", "parser", "headers_ref"):
         if len(record[field].encode()) > MAX_TEXT_BYTES:
             raise InputError("invalid_task", f"longer than {MAX_TEXT_BYTES} bytes", field=field)
-    if record["concurrency"] > MAX_CONCURRENCY:
-        raise InputError("invalid_task", f"{record['concurrency']} is more than {MAX_CONCURRENCY}", field="concurrency")
-    if record["max_depth"] is not None and record["max_depth"] < 0:
-        raise InputError("invalid_task", f"{record['max_depth']} is negative", field="max_depth")
+    for field, most in _MOST.items():
+        if record[field] > most:
+            raise InputError("invalid_task", f"{record[field]} is more than {most}", field=field)
     if len(record["redirects"]) > MAX_REDIRECTS:
         raise InputError("invalid_task", f"more than {MAX_REDIRECTS} hops", field="redirects")
     if any(len(hop.encode()) > max_url_bytes for hop in record["redirects"]):

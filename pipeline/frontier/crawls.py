@@ -8,6 +8,8 @@ How the counts of all partitions agree at the end of a crawl (see `pipeline.fron
   their own, which the forwarding partition adds to its `links_sent`.
 - Outcomes that brought a page or said `redirected` count even when they are stale: the page or task record that fetch
   wrote with them exists.
+- Later polls of recurring work, which never end, are left out of the counts of pages, redirects and links: every record
+  that comes of a poll carries its number.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _NUMBERS: Final = (
     "waiting", "held_budget", "held_domain", "held_unknown", "out",
     "tasks_received", "redirects_received", "redirects_sent", "pages_fetched", "pages_parsed", "links_received",
     "seen", "done", "failed", "grant", "asked", "granted_ms", "grant_day",
-    "asked_bytes", "granted_bytes", "bytes_received",
+    "asked_bytes", "granted_bytes", "bytes_received", "recurring", "recurring_out", "pages_polled",
 )  # fmt: skip
 _PART_NUMBERS: Final = b"n"
 _PART_LINKS: Final = b"l"
@@ -51,12 +53,15 @@ class CrawlState:
         held_domain: held by the page budgets of their domain.
         held_unknown: tasks and records held because the crawl's definition is not known.
         out: tasks given to fetch and not ended.
+        recurring: of the waiting ones, recurring work after its first poll, held ones left out.
+        recurring_out: of those out, recurring work after its first poll.
         tasks_received: task records handled that a person or the API sent.
         redirects_received: task records handled that a redirect made.
         redirects_sent: outcomes that said redirected.
         pages_fetched: outcomes that brought a page.
         bytes_received: body bytes of all outcomes, as received.
         pages_parsed: parsed records received.
+        pages_polled: outcomes of later polls that brought a page; they count nowhere else.
         links_received: link records received.
         seen: URLs known.
         done: URLs ended, by whatever outcome.
@@ -96,6 +101,9 @@ class CrawlState:
     asked_bytes: int = 0
     granted_bytes: int = 0
     bytes_received: int = 0
+    recurring: int = 0
+    recurring_out: int = 0
+    pages_polled: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     unreported: bool = False
     changed_links: bool = False
@@ -110,8 +118,8 @@ class CrawlState:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is left to do that nothing but time holds back."""
-        return self.out > 0 or self.waiting > self.parked
+        """Whether anything is left to do that nothing but time holds back; later polls never end, and don't count."""
+        return self.out > self.recurring_out or self.waiting > self.parked + self.recurring
 
     @property
     def unspent_bytes(self) -> int:
@@ -121,7 +129,7 @@ class CrawlState:
     @property
     def demand(self) -> int:
         """Tasks that a share of the crawl's budgets would serve."""
-        return self.waiting - self.held_domain - self.held_unknown
+        return self.waiting - self.held_domain - self.held_unknown - self.recurring
 
     def refuse(self, reason: str) -> None:
         """Count a refused URL."""
@@ -150,12 +158,14 @@ class CrawlState:
             "waiting": self.waiting,
             "parked": self.parked,
             "out": self.out,
+            "recurring": self.recurring + self.recurring_out,
             "tasks_received": self.tasks_received,
             "redirects_received": self.redirects_received,
             "redirects_sent": self.redirects_sent,
             "pages_fetched": self.pages_fetched,
             "bytes_received": self.bytes_received,
             "pages_parsed": self.pages_parsed,
+            "pages_polled": self.pages_polled,
             "links_sent": list(self.links_sent),
             "links_received": self.links_received,
             "seen": self.seen,

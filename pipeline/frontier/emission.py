@@ -14,6 +14,7 @@ from pipeline.frontier.domains import DomainBook, Slots
 from pipeline.frontier.lifecycle import Lifecycle
 from pipeline.frontier.policy import CrawlPolicy, Policies
 from pipeline.frontier.records import Lane, OutRow, PlaceKind
+from pipeline.frontier.recurring import RecurringWork
 from pipeline.frontier.waiting import Turn, WaitingQueue
 
 LANE_TOPICS: Final = {
@@ -36,6 +37,7 @@ class Emission:
         crawl_budget: shares of the crawls' budgets.
         domain_budget: what domains have used.
         life: moves of URLs.
+        recurring: what is known of polled URLs.
         encode: encoder of `FrontierTask` records.
     """
 
@@ -51,6 +53,7 @@ class Emission:
         crawl_budget: CrawlBudget,
         domain_budget: DomainBudget,
         life: Lifecycle,
+        recurring: RecurringWork,
         encode: Callable[[Mapping[str, Any]], bytes],
     ) -> None:
         self._partition = partition
@@ -62,6 +65,7 @@ class Emission:
         self._crawl_budget = crawl_budget
         self._domain_budget = domain_budget
         self._life = life
+        self._recurring = recurring
         self._encode = encode
 
     def run(self, turns: int, now_ms: int) -> Iterator[Output]:
@@ -120,6 +124,7 @@ class Emission:
 
     def _lane_record(self, out: OutRow, policy: CrawlPolicy, not_before_ms: int) -> Output:
         task = out.task
+        known = self._recurring.get(task.row_key) if task.handling.poll or task.deliveries > 1 else None
         record = {
             "crawl": task.crawl,
             "url": task.url,
@@ -137,8 +142,9 @@ class Emission:
             "redirects": list(task.redirects),
             "concurrency": task.concurrency,
             **task.handling._asdict(),
-            "etag": None,
-            "last_modified": None,
+            "etag": known.etag if known else None,
+            "last_modified": known.last_modified if known else None,
+            "known_content_hashes": list(known.hashes) if known else [],
         }
         replays = ((REPLAYS_HEADER, str(task.replays).encode()),) if task.replays else ()
         return Output(LANE_TOPICS[out.lane], self._encode(record), task.domain.encode(), self._partition, replays)

@@ -1,4 +1,8 @@
-"""When a crawl has ended: nothing waits or is out anywhere, and every record sent has arrived. Pure."""
+"""When a crawl has ended: nothing waits or is out anywhere, and every record sent has arrived. Pure.
+
+Recurring work never ends. Once it has had its first poll, it keeps no crawl from its end: what later polls find
+is a crawl that goes on.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 _COUNTS: Final = (
-    "waiting", "parked", "out", "tasks_received", "redirects_received", "redirects_sent",
-    "pages_fetched", "pages_parsed", "links_received", "done",
-)  # fmt: skip
+    "parked",
+    "tasks_received",
+    "redirects_received",
+    "redirects_sent",
+    "pages_fetched",
+    "pages_parsed",
+    "links_received",
+)
 
 
 class CrawlEnd:
@@ -44,7 +53,13 @@ class CrawlEnd:
         """
         newest = {row["partition"]: row for row in rows}
         counts = tuple(
-            (partition, *(row[name] for name in _COUNTS), *row["links_sent"])
+            (
+                partition,
+                _left(row),
+                row["done"] + row["recurring"],
+                *(row[name] for name in _COUNTS),
+                *row["links_sent"],
+            )
             for partition, row in sorted(newest.items())
         )
         balanced = counts if self._in_balance(newest, tasks_submitted) else None
@@ -54,7 +69,7 @@ class CrawlEnd:
 
     def _in_balance(self, newest: Mapping[int, Mapping[str, Any]], tasks_submitted: int) -> bool:
         total = {name: sum(row[name] for row in newest.values()) for name in _COUNTS}
-        if any(row["out"] or row["waiting"] > row["parked"] for row in newest.values()):
+        if any(_left(row) > row["parked"] for row in newest.values()):
             return False
         if total["parked"] and not self._is_spent(newest.values()):
             return False
@@ -70,6 +85,14 @@ class CrawlEnd:
         return True
 
     def _is_spent(self, rows: Iterable[Mapping[str, Any]]) -> bool:
-        budgets = (("pages_fetched", self._max_pages), ("bytes_received", self._max_bytes))
         looked_at = list(rows)
-        return any(limit is not None and sum(row[name] for row in looked_at) >= limit for name, limit in budgets)
+        pages = sum(row["pages_fetched"] + row["pages_polled"] for row in looked_at)
+        received_bytes = sum(row["bytes_received"] for row in looked_at)
+        budgets = ((pages, self._max_pages), (received_bytes, self._max_bytes))
+        return any(limit is not None and spent >= limit for spent, limit in budgets)
+
+
+def _left(row: Mapping[str, Any]) -> int:
+    """Return how many tasks wait or are out that may end, parked ones included."""
+    left: int = row["waiting"] + row["out"] - row["recurring"]
+    return left

@@ -22,6 +22,7 @@ from pipeline.frontier.records import (
     unpack_seen,
     url_row_key,
 )
+from pipeline.frontier.recurring import recurrence
 from pipeline.frontier.refusals import Refusal
 from pipeline.frontier.waits import Wait, domain_waits, own_wait
 
@@ -35,6 +36,7 @@ WHY_HELD: Final[Mapping[PlaceKind, tuple[str, str]]] = {
     PlaceKind.HELD_DOMAIN: ("budget", "domain_budget"),
     PlaceKind.HELD_DAY: ("budget", "domain_day_budget"),
     PlaceKind.HELD_UNKNOWN: ("definition", "crawl_unknown"),
+    PlaceKind.HELD_PARSE: ("parse", "awaits_parse"),
 }
 """What holds a task → (why, reason)."""
 EPOCH: Final = date(1970, 1, 1)
@@ -48,9 +50,9 @@ class Standing:
     Attributes:
         crawl: id of the crawl.
         state: `unknown`, `waiting`, `held`, `out`, `done` or `refused`.
-        why: what decided. For done `seen`, `robots` or `failed`; for refused `scope`, `depth`, `budget`, `trap` or
-            `url`; for held `budget` or `definition`; for waiting what it waits for first (see `Wait`); `out`; for
-            unknown what would refuse its link, `definition`, or `unknown`.
+        why: what decided. For done `seen`, `robots` or `failed`; for refused `scope`, `depth`, `budget`, `trap`,
+            `withdrawn` or `url`; for held `budget`, `definition` or `parse`; for waiting what it waits for first (see
+            `Wait`); `out`; for unknown what would refuse its link, `definition`, or `unknown`.
         reason: machine-readable, as it is recorded; empty where there is none.
         facts: what the decision rests on, such as a limit and what it is compared with.
         depth: links followed from a start point.
@@ -136,7 +138,7 @@ class _Asked:
         packed = self._insight.view.get(OUT, url_row_key(crawl, self._key))
         if packed is not None:
             out = unpack_out(packed)
-            about = _with_task(about, out.task)
+            about = replace(_with_task(about, out.task), facts=self._polling(crawl, out.task))
             return replace(about, state="out", why="out", lane=out.lane.name.lower(), since_ms=out.emitted_ms)
         return self._pending(about, row, policy)
 
@@ -147,10 +149,11 @@ class _Asked:
         task = insight.task(self._domain, about.crawl, place)
         about = replace(about, lane=place.lane.name.lower(), due_ms=place.due_ms)
         if task is not None:
-            about = _with_task(about, task)
+            about = replace(_with_task(about, task), facts=self._polling(about.crawl, task))
         if place.kind is not PlaceKind.WAITING:
             word, reason = WHY_HELD[place.kind]
-            return replace(about, state="held", why=word, reason=reason, facts=self._limit(about.crawl, policy, reason))
+            facts = {**about.facts, **self._limit(about.crawl, policy, reason)}
+            return replace(about, state="held", why=word, reason=reason, facts=facts)
         ahead = insight.waiting(self._domain, place.lane, place)
         waits = own_wait(task, place.due_ms, self._now_ms)
         waits += domain_waits(insight, self._domain, policy, self._now_ms, task.concurrency if task else 0)
@@ -177,6 +180,18 @@ class _Asked:
                 return {"limit": policy.max_pages_per_domain_per_day, "value": usage.brought_on_day}
         return {}
 
+    def _polling(self, crawl: str, task: Task) -> dict[str, Any]:
+        """Return how a URL is polled; empty for work that is done once."""
+        row = recurrence(self._insight.view, url_row_key(crawl, self._key)) if task.handling.interval_ms else None
+        if row is None:
+            return {}
+        return {
+            "poll": task.handling.poll,
+            "wished_ms": row.wished_ms,
+            "interval_ms": row.interval_ms,
+            "changed_ms": row.changed_ms or None,
+        }
+
     def _rule(self, policy: CrawlPolicy | None, row: SeenRow) -> dict[str, Any]:
         """Return the rule of today's definition that refuses the URL; its value alone where none does any more."""
         refusal = None if policy is None else why(policy, self._url, "", row.depth, self._now_ms)
@@ -191,8 +206,8 @@ _TIMED: Final = frozenset({"not_before", "retry", "deferred", "interval", "backo
 
 
 def why_refused(reason: str) -> str:
-    """Return what a refusal is about: `scope`, `depth`, `budget`, `trap`, or the `url` itself."""
-    if reason in {"scope", "depth"}:
+    """Return what a refusal is about: `scope`, `depth`, `budget`, `trap`, `withdrawn`, or the `url` itself."""
+    if reason in {"scope", "depth", "withdrawn"}:
         return reason
     if reason.endswith(("_budget", "_bytes")):
         return "budget"

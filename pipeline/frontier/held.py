@@ -47,7 +47,7 @@ class HeldTable:
         view: the partition's state.
 
     Attributes:
-        groups: that hold something, or did when they were last looked at.
+        groups: that hold something, or did when they were last looked at; without tasks that go on one by one.
     """
 
     def __init__(self, view: StateView) -> None:
@@ -58,7 +58,7 @@ class HeldTable:
         start = b""
         while (row := next(view.items(HELD, b"", start), None)) is not None:
             prefix = row[0][:-PLACE_BYTES]
-            self.groups.add(_group(prefix))
+            self._note(_group(prefix))
             start = prefix[:-1] + b"\x01"
 
     def put(self, task: Task, place: Place) -> None:
@@ -110,9 +110,13 @@ class HeldTable:
     def _put(self, group: Group, place: Place, row: bytes) -> None:
         end = place_key(place)
         self._view.put(HELD, held_prefix(group) + end, row)
-        self.groups.add(group)
+        self._note(group)
         if end < self._heads.get(group, b""):
             self._heads[group] = end
+
+    def _note(self, group: Group) -> None:
+        if group.kind is not PlaceKind.HELD_PARSE:
+            self.groups.add(group)
 
 
 def _group_of(task: Task, kind: PlaceKind) -> Group:

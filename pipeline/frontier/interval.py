@@ -24,7 +24,7 @@ NO_HABIT: Final = b""
 """Nothing was found yet: all hours are alike."""
 HABIT_POLLS: Final = 240
 """When so many polls with news are counted, all counts are halved: what was long ago fades. A count fits a byte."""
-UNKNOWN_POLLS: Final = 2.0
+UNKNOWN_POLLS: Final = 6.0
 """Added to the count of each hour, so that a few finds don't make a habit."""
 RAREST, MOST_FREQUENT = 0.25, 3.0
 """Bounds of an hour's rate before the rates are brought to an average of 1."""

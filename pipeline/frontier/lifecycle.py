@@ -9,6 +9,8 @@
                                         held  ── release ──> waiting
 ```
 
+Recurring work goes from out back to waiting, poll after poll (`next_poll`), or to held until its page is parsed.
+
 Every move leaves rows, counters and what memory derives from them in agreement, so it is the only place that writes the
 seen, waiting, held and outstanding tables.
 """
@@ -81,18 +83,19 @@ class Lifecycle:
 
     # ---- from new, refused or done
 
-    def claim(self, task: Task, due_ms: int, known: SeenRow | None) -> None:
+    def claim(self, task: Task, due_ms: int, known: SeenRow | None, kind: PlaceKind = PlaceKind.WAITING) -> None:
         """Take a URL in: it waits from now on.
 
         Args:
             task: with the deliveries of its former life, if any.
             due_ms: when it may go.
             known: its row where it was refused or done before.
+            kind: `HELD_PARSE` where its last page is not parsed yet.
         """
         state = self._crawls.change(task.crawl)
         self._forget(state, known)
         state.seen += 1
-        self._wait(state, task, task.lane, due_ms)
+        self._wait(state, task, kind, due_ms)
 
     def refuse(self, crawl: str, key: bytes, depth: int, reason: str, known: SeenRow | None) -> None:
         """Record a refusal.
@@ -154,6 +157,8 @@ class Lifecycle:
         state = self._crawls.change(out.task.crawl)
         state.waiting -= 1
         state.out += 1
+        _count_place(state, out.task, PlaceKind.WAITING, -1)
+        state.recurring_out += out.task.is_later_poll
 
     def give_out_again(self, out: OutRow) -> None:
         """Write a task that was given out anew; it keeps its slot."""
@@ -165,7 +170,9 @@ class Lifecycle:
         held = place._replace(kind=kind)
         self.held.put(task, held)
         self._place(task, held)
-        _count_held(self._crawls.change(task.crawl), kind, 1)
+        state = self._crawls.change(task.crawl)
+        _count_place(state, task, PlaceKind.WAITING, -1)
+        _count_place(state, task, kind, 1)
 
     def refuse_waiting(self, task: Task, place: Place, reason: str) -> None:
         """Refuse a task that waits or is held: what it waited for will not come."""
@@ -175,7 +182,7 @@ class Lifecycle:
             self._waiting.remove(task.domain, place)
         else:
             self.held.remove(task, place)
-            _count_held(state, place.kind, -1)
+        _count_place(state, task, place.kind, -1)
         state.refuse(reason)
         row = SeenRow(UrlState.REFUSED, task.depth, task.deliveries, reason=reason)
         self._seen.put(task.row_key, row)
@@ -187,12 +194,13 @@ class Lifecycle:
         rows = self.held.first(group, count)
         for place, packed in rows:
             task = unpack_task(packed)
-            self.held.remove(task, place)
-            _count_held(self._crawls.change(task.crawl), place.kind, -1)
-            waiting = place._replace(kind=PlaceKind.WAITING)
-            self._waiting.put(task, waiting)
-            self._place(task, waiting)
+            self._let_wait(task, place, place._replace(kind=PlaceKind.WAITING))
         return len(rows)
+
+    def release_at(self, task: Task, row: SeenRow, due_ms: int) -> None:
+        """Let one held task wait again, until `due_ms`."""
+        place = _place(row)
+        self._let_wait(task, place, Place(PlaceKind.WAITING, task.lane, due_ms, self._sequence.next()))
 
     def refuse_held(self, group: Group, count: int, reason: str) -> int:
         """Refuse up to `count` tasks of a group, in order. Return how many there were."""
@@ -224,7 +232,19 @@ class Lifecycle:
     def wait_again(self, out: OutRow, due_ms: int) -> None:
         """Take a task back: it waits again, its slot is free."""
         state = self._free_slot(out)
-        self._wait(state, out.task, out.task.lane, due_ms)
+        self._wait(state, out.task, PlaceKind.WAITING, due_ms)
+
+    def next_poll(self, out: OutRow, task: Task, kind: PlaceKind, due_ms: int) -> None:
+        """End a poll of recurring work; its slot is free.
+
+        Args:
+            out: the poll.
+            task: the next one.
+            kind: `WAITING`, or `HELD_PARSE` where the page must be parsed first.
+            due_ms: when the next one may go.
+        """
+        state = self._free_slot(out)
+        self._wait(state, task, kind, due_ms)
 
     def end(self, out: OutRow, outcome: str, status: int, reason: str, *, failed: bool) -> None:
         """End a task: its slot is free, its URL done."""
@@ -243,13 +263,26 @@ class Lifecycle:
         self._waiting.touch(out.task.domain)
         state = self._crawls.change(out.task.crawl)
         state.out -= 1
+        state.recurring_out -= out.task.is_later_poll
         return state
 
-    def _wait(self, state: CrawlState, task: Task, lane: Lane, due_ms: int) -> None:
-        place = Place(PlaceKind.WAITING, lane, due_ms, self._sequence.next())
-        self._waiting.put(task, place)
+    def _wait(self, state: CrawlState, task: Task, kind: PlaceKind, due_ms: int) -> None:
+        place = Place(kind, task.lane, due_ms, self._sequence.next())
+        if kind is PlaceKind.WAITING:
+            self._waiting.put(task, place)
+        else:
+            self.held.put(task, place)
         self._place(task, place)
         state.waiting += 1
+        _count_place(state, task, kind, 1)
+
+    def _let_wait(self, task: Task, place: Place, waiting: Place) -> None:
+        self.held.remove(task, place)
+        self._waiting.put(task, waiting)
+        self._place(task, waiting)
+        state = self._crawls.change(task.crawl)
+        _count_place(state, task, place.kind, -1)
+        _count_place(state, task, PlaceKind.WAITING, 1)
 
     def _place(self, task: Task, place: Place) -> None:
         key = url_row_key(task.crawl, task.key)
@@ -265,6 +298,14 @@ class Lifecycle:
         elif known.state is UrlState.DONE:
             state.done -= 1
             state.failed -= known.outcome not in SUCCESSES
+
+
+def _count_place(state: CrawlState, task: Task, kind: PlaceKind, number: int) -> None:
+    """Count a task that stands at a place: what holds it, or that it is recurring work between two polls."""
+    if kind in _HELD_COUNTER:
+        _count_held(state, kind, number)
+    elif task.is_later_poll:
+        state.recurring += number
 
 
 def _count_held(state: CrawlState, kind: PlaceKind, number: int) -> None:

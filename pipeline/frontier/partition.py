@@ -29,6 +29,7 @@ from pipeline.frontier.outstanding import Outstanding
 from pipeline.frontier.parked import Parked, count_parked
 from pipeline.frontier.policy import Policies
 from pipeline.frontier.records import OutRow, PlaceKind, Task, url_row_key
+from pipeline.frontier.recurring import RecurringWork
 from pipeline.frontier.releases import Releases
 from pipeline.frontier.seen import SeenTable
 from pipeline.frontier.variants import Variants
@@ -125,6 +126,7 @@ class FrontierPartition:
             outstanding=self._outstanding,
             domains=self._domains,
         )
+        self._recurring = RecurringWork(view, seen=seen, life=life, settings=around.frontier, counters=around.counters)
         self._domain_budget = DomainBudget(view)
         self._budget = CrawlBudget(
             view,
@@ -143,6 +145,7 @@ class FrontierPartition:
             crawls=crawls,
             seen=seen,
             life=life,
+            recurring=self._recurring,
             domain_budget=self._domain_budget,
             variants=Variants(view, around.frontier.max_queries_per_path),
             codecs=codecs,
@@ -161,6 +164,7 @@ class FrontierPartition:
             crawl_budget=self._budget,
             domain_budget=self._domain_budget,
             life=life,
+            recurring=self._recurring,
             encode=codecs.encoder(topics.LANE_NORMAL.subject),
         )
         self._decode_outcome = codecs.decoder(topics.FETCHES.subject)
@@ -232,16 +236,18 @@ class FrontierPartition:
 
     # ---- records
 
-    def _on_parsed(self, record: SourceRecord, _now_ms: int) -> list[Output]:
+    def _on_parsed(self, record: SourceRecord, now_ms: int) -> list[Output]:
         parsed = self._decode_parsed(record.value)
         check_crawl(parsed["crawl"], "schema_rejected")
         targets = parsed["link_records"]
         if any(not 0 <= target < self._around.partitions for target in targets):
             raise InputError("schema_rejected", "a partition that there is not", field="link_records")
         state = self._crawls.change(parsed["crawl"])
-        state.pages_parsed += not is_answered(record.headers)
-        for target in targets:
-            state.announce(target)
+        if parsed["poll"] <= 1:
+            state.pages_parsed += not is_answered(record.headers)
+            for target in targets:
+                state.announce(target)
+        self._recurring.parsed(parsed, now_ms)
         return []
 
     def _on_grant(self, record: SourceRecord, now_ms: int) -> list[Output]:
@@ -253,12 +259,17 @@ class FrontierPartition:
         check_crawl(outcome["crawl"], "schema_rejected")
         brought = outcome["outcome"] == "FETCHED"
         state = self._crawls.change(outcome["crawl"])
-        state.pages_fetched += brought
         received_bytes = max(0, outcome["bytes_wire"])
         state.bytes_received += received_bytes
-        state.redirects_sent += outcome["outcome"] == "REDIRECTED"
         out = self._outstanding.get(url_row_key(outcome["crawl"], outcome["url_key"]))
         if out is None or out.task.deliveries != outcome["delivery"]:
+            out = None
+        if out is not None and out.task.is_later_poll:
+            state.pages_polled += brought
+        else:
+            state.pages_fetched += brought
+            state.redirects_sent += outcome["outcome"] == "REDIRECTED"
+        if out is None:
             self._around.counters["stale_outcomes"] += 1
             return []
         task = out.task
@@ -269,10 +280,13 @@ class FrontierPartition:
         if verdict.fate is Fate.WAITS:
             self._life.wait_again(out, verdict.due_ms)
             return outputs
+        is_poll = task.handling.poll > 0
+        if is_poll and self._recurring.ended(out, outcome, now_ms):
+            return outputs
         reason = outcome["reason"] or verdict.reason
         self._life.end(out, outcome["outcome"], outcome["status"] or 0, reason, failed=verdict.failed)
         self._emission.release(task.domain)
-        if verdict.fate is Fate.DIES:
+        if verdict.fate is Fate.DIES and not is_poll:  # a poll that failed is followed by the next one
             outputs.append(self._dead_letter(task, verdict, record))
         return outputs
 

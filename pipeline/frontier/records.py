@@ -13,6 +13,7 @@ Tables (one letter, as `StateView` takes them):
 | `GIVEN` | crawl | `GivenRow`, only in the partition that keeps the crawl's budget |
 | `USAGE` | crawl, 0, domain | `UsageRow`, only where a domain budget is set |
 | `VARIANTS` | crawl, 0, kind, hash | a count, see `pipeline.frontier.variants` |
+| `RECURRING` | crawl, 0, URL key | `Recurrence`, see `pipeline.frontier.recurrence` |
 | `META` | name | the sequence; how far the seen table was looked through |
 
 Numbers in keys are big-endian, so that the order of keys is the order of lanes and times. Neither crawls nor domains
@@ -38,8 +39,9 @@ CRAWLS: Final = "c"
 GIVEN: Final = "g"
 USAGE: Final = "p"
 VARIANTS: Final = "v"
+RECURRING: Final = "r"
 META: Final = "m"
-TABLES: Final = (SEEN, WAITING, HELD, OUT, DOMAINS, CRAWLS, GIVEN, USAGE, VARIANTS, META)
+TABLES: Final = (SEEN, WAITING, HELD, OUT, DOMAINS, CRAWLS, GIVEN, USAGE, VARIANTS, RECURRING, META)
 """All tables of the frontier, for whoever opens the store."""
 
 PACKING: Final = 1
@@ -87,6 +89,8 @@ class PlaceKind(IntEnum):
     """A record of an unknown crawl, as it came."""
     HELD_DAY = 5
     """The domain's page budget of this day."""
+    HELD_PARSE = 6
+    """The page of the URL's last poll is not parsed yet."""
 
 
 class Place(NamedTuple):
@@ -174,6 +178,11 @@ class Task:
     def row_key(self) -> bytes:
         """Key of its rows in `SEEN` and `OUT`."""
         return url_row_key(self.crawl, self.key)
+
+    @property
+    def is_later_poll(self) -> bool:
+        """Whether it is recurring work that has had its first poll: its crawl may end without it."""
+        return self.handling.poll > 1
 
     @property
     def lane(self) -> Lane:

@@ -28,7 +28,7 @@ class CrawlStatus(NamedTuple):
         waiting: tasks that wait.
         parked: of these, held by a budget.
         out: tasks that fetch has.
-        pages: pages fetched.
+        pages: pages fetched, by later polls of recurring work too.
         failed: URLs ended without a page.
         refused: URLs refused, by reason.
         ended: nothing is left, and every record sent has arrived.
@@ -88,7 +88,7 @@ class CrawlRun:
         ended = bool(rows) and self._tasks_are_read() and self._end.observe(rows, total("tasks_received"))
         return CrawlStatus(
             total("seen"), total("done"), total("waiting"), total("parked"), total("out"),
-            total("pages_fetched"), total("failed"), refused, ended,
+            total("pages_fetched") + total("pages_polled"), total("failed"), refused, ended,
         )  # fmt: skip
 
     def documents_left(self) -> int:

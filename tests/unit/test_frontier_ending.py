@@ -10,7 +10,7 @@ def row(partition, **fields):
     progress = {
         "partition": partition, "waiting": 0, "parked": 0, "out": 0, "tasks_received": 0, "redirects_received": 0,
         "redirects_sent": 0, "pages_fetched": 0, "pages_parsed": 0, "links_received": 0, "links_sent": [0, 0],
-        "done": 0, "bytes_received": 0,
+        "done": 0, "bytes_received": 0, "recurring": 0, "pages_polled": 0,
     }  # fmt: skip
     return {**progress, **fields}
 
@@ -40,6 +40,8 @@ def test_counts_that_moved_between_two_looks_are_no_end():
         {"waiting": 1},
         {"out": 1},
         {"waiting": 1, "parked": 1},
+        {"waiting": 2, "out": 1, "recurring": 2},
+        {"waiting": 2, "parked": 1, "recurring": 1},
         {"pages_fetched": 3},
         {"pages_parsed": 2},
         {"redirects_sent": 2},
@@ -90,3 +92,26 @@ def test_tasks_held_until_another_day_are_no_end():
     """Their day comes without anybody's doing."""
     end = CrawlEnd(2)
     assert [False, False] == [end.observe([row(0, tasks_received=1, waiting=5, parked=5)], 1) for _ in range(2)]
+
+
+def test_recurring_work_keeps_no_crawl_from_its_end():
+    """Polls never end; a crawl that has nothing else left has, whatever its polls do at the time of a look."""
+    end = CrawlEnd(2)
+    between = [{**DONE[0], "waiting": 3, "recurring": 3}, DONE[1]]
+    polling = [{**DONE[0], "waiting": 1, "out": 2, "recurring": 3, "pages_polled": 7}, DONE[1]]
+    assert [False, True] == [end.observe(between, 1), end.observe(polling, 1)]
+
+
+def test_the_target_of_a_redirected_poll_is_done_or_polled_and_no_sign_of_life():
+    """Its URL goes to and fro between the two, poll after poll."""
+    end = CrawlEnd(2)
+    done = [{**DONE[0], "done": 5}, DONE[1]]
+    polled = [{**DONE[0], "done": 4, "out": 1, "recurring": 1}, DONE[1]]
+    assert [False, True] == [end.observe(done, 1), end.observe(polled, 1)]
+
+
+def test_pages_of_polls_are_spent_from_the_budget_too():
+    """A crawl whose polls have used its last page will get no more for what the budget holds."""
+    end = CrawlEnd(2, max_pages=10)
+    rows = [row(0, tasks_received=1, waiting=5, parked=5, pages_fetched=4, pages_parsed=4, pages_polled=6)]
+    assert [False, True] == [end.observe(rows, 1) for _ in range(2)]

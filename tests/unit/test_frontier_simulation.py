@@ -6,8 +6,11 @@ for all of these tests.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -178,6 +181,70 @@ def test_a_crawl_whose_budget_grew_goes_on_where_it_stopped(seed):
     world.submit(*starts, crawl="c")
     world.run("c")
     assert 15 == len(set(world.fetched)) == len(world.fetched)
+
+
+class Feeds(Site):
+    """A site of pages that change now and then; some that are polled are redirected, also to other domains.
+
+    Nothing else leads to pages that are polled: what was fetched once before may be published once more by its first
+    poll.
+    """
+
+    def __init__(self, seed: int, period_s: float) -> None:
+        super().__init__(seed, pages=4)
+        self.period_s = period_s
+        self.recurring, targets = self.urls[::4], self.urls[3::4]
+        linked = [url for url in self.urls if url not in {*self.recurring, *targets}]
+        chance = random.Random(seed)
+        for number, (url, page) in enumerate(self.pages.items()):
+            page.first = []  # noise by delivery says nothing here: deliveries go on for ever
+            page.links = [chance.choice(linked) for _ in range(3)]
+            page.says, page.is_validated = self.dated(number), chance.random() < 0.5
+            if url in self.recurring and chance.random() < 0.4:
+                page.ends, page.target = "REDIRECTED", chance.choice(targets)
+            elif page.ends == "REDIRECTED":
+                page.ends, page.target = "FETCHED", None
+
+    def dated(self, number: int) -> Callable[[float], bytes]:
+        return lambda at: hashlib.blake2b(f"{number} {int(at / self.period_s)}".encode(), digest_size=16).digest()
+
+
+@settings(max_examples=12, deadline=None)
+@given(SEED, st.sampled_from([0.0, 0.05, 0.2]), st.sampled_from([1, 3, 6]), st.sampled_from([0, 1, 7]))
+def test_polls_come_one_by_one_and_publish_each_document_once(seed, fault_rate, partitions, delay_s):
+    """Whatever is undone or thrown away in between: none lost, doubled or early, and the crawl still ends."""
+    site = Feeds(seed, period_s=400)
+    world = World(
+        site, partitions=partitions, seed=seed, fault_rate=fault_rate, delay_s=delay_s, parse_pauses_s=(0.1, 90.0),
+        interval_span=2,
+    )  # fmt: skip
+    world.submit(*site.recurring, *site.recurring[:2], interval_ms=60_000)
+    world.run()
+    world.run_until(START + 3_600)
+    for url in site.recurring:
+        polls = world.polls["default", url]
+        numbers = [poll for poll, _ in polls]
+        assert list(range(1, numbers[-1] + 1)) == numbers
+        pauses = [later - earlier for (_, earlier), (_, later) in itertools.pairwise(polls)]
+        assert 30_000 <= min(pauses)
+        assert max(pauses) <= 120_000 + 90_000 + 8_000 * (delay_s + 1)  # the parser, and others of its domain
+    assert len(world.documents) == len(set(world.documents))
+    assert not world.stage.counters["stale_outcomes"]
+    assert not world.dead
+
+
+@settings(max_examples=5, deadline=None)
+@given(SEED)
+def test_opening_the_partitions_anew_changes_no_time(seed):
+    """When each poll is due is in the state alone."""
+    site = Feeds(seed, period_s=300)
+    world = World(site, seed=seed, delay_s=0.1)
+    world.submit(*site.recurring, interval_ms=60_000)
+    world.run_until(START + 1_000)
+    before = [part._waiting.next_ms() for part in world.parts]
+    for number in range(world.partitions):
+        world.reopen(number)
+    assert before == [part._waiting.next_ms() for part in world.parts]
 
 
 class StoredView(StagedView):
