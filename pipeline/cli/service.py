@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator
 
 import click
@@ -12,6 +11,7 @@ import click
 from pipeline.config import Worker
 from pipeline.delivery.exits import ExitCode
 from pipeline.errors import BrokerError, ConfigurationError, HeadraceError
+from pipeline.process import outlive_output
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -25,17 +25,15 @@ def log_as_configured(settings: Worker) -> None:
 def service() -> Iterator[None]:
     """End the process with the status that tells whoever started it whether to start it again, and one plain message.
 
-    See `pipeline.delivery.exits`; other commands end with 2 or 3, for people.
+    See `pipeline.delivery.exits`; other commands end with 2 or 3, for people. A log that can't be written changes
+    neither the work nor the status.
     """
+    outlive_output()
     try:
         yield
     except HeadraceError as exc:
-        status = int(_status(exc))
-        try:
-            click.echo(f"headrace: {exc}", err=True)
-        except OSError:
-            os._exit(status)  # the log's disk is full, too; an orderly end would try to write and change the status
-        raise SystemExit(status) from exc
+        click.echo(f"headrace: {exc}", err=True)
+        raise SystemExit(int(_status(exc))) from exc
 
 
 def _status(error: HeadraceError) -> ExitCode:

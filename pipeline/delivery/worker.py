@@ -303,10 +303,10 @@ class Worker:
         except SystemExit as exc:
             raise SystemExit(self._status(exc)) from exc
 
-    def _status(self, end: SystemExit) -> int | str | None:
+    def _status(self, end: SystemExit) -> int:
         """Return the status to exit with: Faust's own is 1, whatever has happened."""
         if self.runner.exit_code is not None:
             return int(self.runner.exit_code)
         if isinstance(end.__context__ or self.app.crash_reason, KafkaError):  # the broker went away during the start
             return int(ExitCode.BROKER)
-        return end.code
+        return int(ExitCode.BUG) if end.code else 0

@@ -34,6 +34,7 @@ from pipeline.errors import ConfigurationError, InputError
 from pipeline.ops.control import ControlListener
 from pipeline.ops.endpoint import serve
 from pipeline.ops.worker_health import worker_health
+from pipeline.process import outlive_output
 from tests.chaos import clock
 from tests.chaos.lines import Lines
 from tests.chaos.points import Action, Armed, Points, install
@@ -397,6 +398,7 @@ def make_worker(kind: str, toy: Toy) -> Worker:
 
 def main() -> None:
     """Run one worker until a signal."""
+    outlive_output()  # as the command does it
     faulthandler.register(signal.SIGQUIT)  # a test that waited in vain asks where the threads are
     logging.basicConfig(level=logging.INFO)
     toy = Toy.from_json(os.environ["TOY"])

@@ -135,6 +135,20 @@ def test_a_worker_starts_with_every_log_level_of_the_configuration(stage_factory
     assert [0] == stage.assigned_to("a")
 
 
+@pytest.mark.parametrize("level", ["info", "warning"])
+def test_a_worker_whose_log_can_not_be_written_goes_on(stage_factory, reader, broker, level):
+    """The log's disk is full, the work's is not; Faust's banner and progress are output, too."""
+    stage = stage_factory("parallel", partitions=1)
+    worker = stage.worker("a", worker__log_level=level)
+    worker.log_file.symlink_to("/dev/full")
+    worker.start()
+    worker.log_file.unlink()  # the process has it open
+    produce(broker.bootstrap, stage.toy.inputs[0], values(10))
+    reader(stage.toy.out).until_count(10)
+    worker.send(signal.SIGTERM)
+    assert 0 == worker.exit_status()
+
+
 def test_a_watchdog_ends_a_shutdown_that_hangs(stage_factory):
     """A member that neither works nor leaves would let its whole group wait."""
     stage = stage_factory("parallel", hang_stop=True)
