@@ -163,8 +163,8 @@ class PipelineWorld:
         return Counter(row["url"] for row in rows if row["crawl"] == crawl)
 
     def requests(self) -> Counter[str]:
-        """Return URL -> how often the sites were asked."""
-        return Counter(request.url for request in read_log(self._served.log))
+        """Return canonical URL -> how often the sites were asked."""
+        return Counter(request.page for request in read_log(self._served.log))
 
     # ---- topics
 

@@ -59,7 +59,7 @@ class Report:
         before_robots: URLs that were asked before robots.txt of their host.
         requests: requests that the site saw.
         excused: requests against a Retry-After that died with a killed process.
-        asked_twice: URLs that were answered with 200 more than once.
+        asked_twice: canonical URLs that were answered with 200 more than once.
         dead_letters: topic -> reason -> how many.
         undecodable: records of documents, outcomes and robots that no reader can decode.
         latency_p50_s: from submission to the document's record; None without documents.

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pipeline.web.url import canonical_form
+
 
 class PathRule(NamedTuple):
     """One robots.txt rule without wildcards: a prefix of path and query, and whether it allows."""
@@ -40,9 +42,9 @@ class Expectation:
             host: as in the Host header, with its port where it has one.
             target: path and query.
         """
-        return f"http://{host}{target}" in self.disallowed or is_denied(
-            self.rules.get(host.partition(":")[0], ()), target
-        )
+        page = canonical_form(f"http://{host}{target}")
+        rules = self.rules.get(host.partition(":")[0], ())
+        return page in self.disallowed or is_denied(rules, page.removeprefix(f"http://{host}"))
 
     def domain(self, host: str) -> str:
         """Return the registrable domain of a host (with or without port); the host itself where the web has none."""

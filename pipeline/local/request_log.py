@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from pipeline.web.url import canonical_form
+
 FLUSH_S = 0.1
 """A line is in the file so long after its answer, at the latest."""
 
@@ -41,6 +43,11 @@ class LoggedRequest(NamedTuple):
     def url(self) -> str:
         """The URL that was asked for."""
         return f"http://{self.host}{self.path}"
+
+    @property
+    def page(self) -> str:
+        """The canonical URL of what was asked for: links are asked for as they are written."""
+        return canonical_form(self.url)
 
 
 def prefix(host: bytes, path: bytes, agent: bytes = b"") -> bytes:

@@ -26,6 +26,7 @@ from pipeline.local.request_log import RequestLog, line, prefix
 from pipeline.local.simulated_limits import Quota
 from pipeline.local.simulated_pages import Answer, make_answer, not_found
 from pipeline.local.simulated_site import FirstAnswer
+from pipeline.web.url import canonical_form
 
 HOST: Final = "127.0.0.1"
 MAX_HEAD_BYTES: Final = 64 << 10
@@ -38,6 +39,7 @@ OVERLOAD_NS: Final = 3 * SECOND_NS
 _NOT_FOUND: Final = not_found()
 _OVERLOADED: Final = FirstAnswer(503, ("seconds", 2))
 _ROBOTS: Final = b"/robots.txt"
+_ANY_SITE: Final = "http://site"
 _BAD_REQUEST: Final = make_answer(400, "text/plain", b"Bad request\n", ("Connection: close",))
 
 LateAnswer = Callable[[bytes], Answer | None]
@@ -129,6 +131,8 @@ class Connection(asyncio.Protocol):
             self._send(request, *_first_answer(_OVERLOADED, time.time_ns()))
             return
         key = request.host + request.target
+        if key not in self._answers:
+            key = request.host + _in_plan(request.target)
         answer = self._answers.get(key) or self._late_answer(key) or _NOT_FOUND
         if answer.quota is not None:
             self._answer_within(answer.quota, request, answer)
@@ -185,6 +189,13 @@ def _parse(head: bytes) -> _Request | None:
     agent = fields[agent_at + 13 : fields.find(b"\r\n", agent_at + 13)].strip() if agent_at >= 0 else b""
     close = version != b"HTTP/1.1" or b"\r\nconnection: close\r\n" in fields
     return _Request(host, target, start_ns, method == b"HEAD", close, agent)
+
+
+def _in_plan(target: bytes) -> bytes:
+    """Return path and query as the plan has them: like most sites, these ignore tracking parameters."""
+    if not target.startswith(b"/"):
+        return target
+    return canonical_form(_ANY_SITE + target.decode("latin-1")).removeprefix(_ANY_SITE).encode("latin-1")
 
 
 def _first_answer(first: FirstAnswer, now_ns: int) -> tuple[Answer, int | None]:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from pipeline.local.expectation import Expectation
 from pipeline.local.request_log import LoggedRequest
+from pipeline.web.url import canonical_form
 
 MS_NS = 10**6
 SECOND_NS = 10**9
@@ -27,7 +28,7 @@ class Outcome(NamedTuple):
     """A fetch whose outcome was committed: the crawler can know what it was told in this time.
 
     Attributes:
-        url: canonical.
+        url: as any record has it.
         started_at_ms, ended_at_ms: of the fetch, milliseconds since the epoch.
     """
 
@@ -122,7 +123,8 @@ class SiteFindings:
         excused: requests that only an answer forbade which nobody alive can have known of.
         disallowed: URLs that robots.txt forbids and that were asked, each as often as it was.
         before_robots: pages that were asked before robots.txt of their host had been answered.
-        asked_twice: URLs that were answered with 200 more than once (robots.txt apart): information, no fault.
+        asked_twice: canonical URLs that were answered with 200 more than once (robots.txt apart): information, no
+            fault.
         closest: the pair with the least to spare; None without a pair.
     """
 
@@ -168,7 +170,7 @@ def judge_site(
     """
     times: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        times[outcome.url].append(outcome)
+        times[canonical_form(outcome.url)].append(outcome)
     by_domain: dict[str, list[LoggedRequest]] = defaultdict(list)
     for request in requests:
         by_domain[expectation.domain(request.host)].append(request)
@@ -181,7 +183,7 @@ def judge_site(
     excused = 0
     for domain, ours in by_domain.items():
         blocks = [
-            _Block(request, until_ns, not _may_be_lost(request, times[request.url], interruptions), why)
+            _Block(request, until_ns, not _may_be_lost(request, times[request.page], interruptions), why)
             for request in ours
             for until_ns, why in _wish(request, backoff_s)
         ]
@@ -191,7 +193,7 @@ def judge_site(
         excused += forgiven
         closest += nearest
 
-    answered = Counter(request.url for request in requests if request.status == 200 and request.path != ROBOTS)
+    answered = Counter(request.page for request in requests if request.status == 200 and request.path != ROBOTS)
     pages = [request for request in requests if request.path != ROBOTS]
     return SiteFindings(
         requests=len(requests),

@@ -26,6 +26,7 @@ from pipeline import topics
 from pipeline.contracts import Codecs
 from pipeline.local.topic_reader import ReadRecord
 from pipeline.local.topic_rows import GIVEN_UP, Delivery, Rows, place_of
+from pipeline.web.url import canonical_form
 
 EXAMPLES = 3
 UNANSWERED = 1 << 63
@@ -136,7 +137,7 @@ def _fetches(rows: Rows) -> list[_Fault]:
     moved = Counter(row.page for row in outcomes if row.fields["outcome"] == "REDIRECTED")
     tasks = rows.of(topics.TASKS.name, topics.TASKS_URGENT.name)
     went_on = Counter(
-        (row.fields["crawl"], row.fields["redirects"][-1])
+        (row.fields["crawl"], canonical_form(row.fields["redirects"][-1]))
         for row in tasks
         if row.fields["redirects"] and not row.fields["replay"]
     )

@@ -9,6 +9,7 @@ from pipeline import topics
 from pipeline.contracts import Codecs
 from pipeline.errors import InputError
 from pipeline.local.topic_reader import ReadRecord
+from pipeline.web.url import canonical_form
 
 GIVEN_UP = frozenset({"retries_exhausted", "deadline"})
 """Reasons of dead letters that hold a task made by the frontier, not the record they name as their cause."""
@@ -37,8 +38,8 @@ class Row(NamedTuple):
 
     @property
     def page(self) -> tuple[str, str]:
-        """Crawl and URL."""
-        return self.fields["crawl"], self.fields["url"]
+        """Crawl and canonical URL."""
+        return self.fields["crawl"], canonical_form(self.fields["url"])
 
 
 class Letter(NamedTuple):

@@ -24,6 +24,7 @@ from pipeline.local.topic_reader import ReadRecord, read_all
 from pipeline.state.changelog import PlainRows
 from pipeline.state.contract_rows import ContractRows
 from pipeline.store import segments
+from pipeline.web.url import canonical_form
 from tests.chaos.checker import wrong_stores
 
 ALLOWED_REASONS = frozenset({"crash_loop", "retries_exhausted"})
@@ -213,7 +214,7 @@ def _dead_urls(held: Mapping[str, Sequence[ReadRecord]], codecs: Codecs) -> defa
     for topic in (*topics.LANES.values(), topics.PAGES):
         decode = codecs.decoder(topic.subject)
         for row in (decode(record.value) for record in held[topic.dlq]):
-            found[row["crawl"]].add(row["url"])
+            found[row["crawl"]].add(canonical_form(row["url"]))
     return found
 
 
@@ -230,7 +231,7 @@ def _wrong_requests(site: SiteFindings) -> Iterable[str]:
 def _wrong_tasks(held: Mapping[str, Sequence[ReadRecord]], codecs: Codecs, failing: frozenset[str]) -> Iterable[str]:
     """Only what fails for ever is given up."""
     decode = codecs.decoder(topics.TASKS.subject)
-    given_up = {decode(record.value)["url"] for record in held[topics.TASKS.dlq]}
+    given_up = {canonical_form(decode(record.value)["url"]) for record in held[topics.TASKS.dlq]}
     if given_up - failing:
         yield f"tasks given up though their sites answer: {sorted(given_up - failing)[:5]}"
 

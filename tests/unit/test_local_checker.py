@@ -164,7 +164,7 @@ def test_a_request_before_retry_after_is_found_when_the_answer_was_committed():
 
 
 def test_a_request_within_the_backoff_after_a_refusal_is_found():
-    """A site that names no time is left alone all the same, for as long as the crawler is bound to; robots.txt apart."""
+    """A site that names no time is left alone all the same, for as long as the crawler is bound to."""
     limited = ask(APEX, "/1", 0.0, status=429)
     requests = [*robots_of(APEX, WWW), limited, ask(WWW, "/3", 1.9), ask(APEX, "/1", 4.1)]
     findings = judge_site(requests, EXPECTATION, DELAY_S, backoff_s=2.0, outcomes=[outcome_of(limited)])
@@ -235,6 +235,20 @@ def test_a_disallowed_request_is_found():
     findings = judge_site([*robots_of(APEX), *asked], EXPECTATION, DELAY_S)
     assert (f"http://{APEX}/private/1", f"http://{APEX}/1?print=1") == findings.disallowed
     assert not judged(RIGHT, [*robots_of(APEX), *asked]).ok
+
+
+def test_requests_are_judged_by_page_however_it_was_asked_for():
+    """A link is asked for as it is written, with its tracking parameters; rules and outcomes are about the page."""
+    asked = [
+        ask(APEX, path, n) for n, path in enumerate(["/%70rivate/1", "/1?print=1&utm_source=x", "/1?utm_source=x"])
+    ]
+    limited = ask(APEX, "/2?utm_source=x", 4.0, status=429, retry_after_s=60)
+    requests = [*robots_of(APEX), *asked, ask(APEX, "/1", 3.0), limited, ask(APEX, "/3", 5.0)]
+    outcome = outcome_of(limited)._replace(url=f"http://{APEX}/2")
+    findings = judge_site(requests, EXPECTATION, DELAY_S, outcomes=[outcome], interruptions=[killed(limited.end_ns)])
+    assert (f"http://{APEX}/%70rivate/1", f"http://{APEX}/1?print=1&utm_source=x") == findings.disallowed
+    assert (f"http://{APEX}/1",) == findings.asked_twice
+    assert ([("/3", "retry-after")], 0) == (why(findings), findings.excused)
 
 
 def test_a_page_asked_before_robots_of_its_host_was_answered_is_found():

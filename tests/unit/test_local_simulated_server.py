@@ -82,6 +82,19 @@ def test_hosts_share_a_port_and_a_connection_serves_many_requests(served):
     assert 1 == len(connections)
 
 
+def test_a_page_is_served_under_other_spellings_of_its_url(served):
+    """Sites ignore tracking parameters and mind no escapes; the log says what was asked for."""
+    front = served.web.sites[0].front.url
+    story = a_resource(served, lambda r: r.kind == "article" and "-" in r.target and "?" not in r.target).url
+    written = f"{story.replace('-', '%2d', 1)}?utm_source=front"
+    with connected(served) as connection:
+        assert get(connection, story)[1] == get(connection, written)[1]
+        assert 404 == get(connection, f"{front}?utm_source=a&other=1")[0].status
+        connection.request("OPTIONS", "*%41", headers={"Host": "x"})
+        assert 404 == connection.getresponse().status
+    assert [story] == [row.page for row in logged(served, written)]
+
+
 def test_a_request_is_in_the_log_while_the_server_runs(served):
     """The judge reads the log of a running site; times enclose the request."""
     url = served.web.start_urls[0].removesuffix("/") + "/missing"

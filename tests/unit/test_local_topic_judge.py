@@ -12,6 +12,7 @@ from pipeline import topics
 from pipeline.contracts import load_codec
 from pipeline.local.topic_judge import CommitSeen, judge_topics
 from pipeline.local.topic_reader import ReadRecord
+from pipeline.web.url import canonical_form
 
 ROOT = Path(__file__).parents[2]
 CODECS = load_codec()
@@ -25,7 +26,7 @@ KEYS = {FIRST: b"1" * 16, SECOND: b"2" * 16, MOVED: b"3" * 16}
 
 def named(url, delivery=1):
     """What names a delivery in every record of it."""
-    return {"crawl": "c", "url": url, "url_key": KEYS[url], "delivery": delivery}
+    return {"crawl": "c", "url": url, "url_key": KEYS[canonical_form(url)], "delivery": delivery}
 
 
 def lane(url, delivery=1):
@@ -148,6 +149,17 @@ def without(number):
 def twice(number):
     """Add a row once more at the end."""
     return lambda rows: [*rows, rows[number]]
+
+
+def test_records_of_one_page_belong_together_however_its_url_is_written():
+    """What is fetched names the URL as it was found, what was parsed the canonical one."""
+    other = "?utm_source=x"
+    changed = copy.deepcopy(RIGHT)
+    changed[TASKS] = [(0, task(FIRST + other)), (0, task(MOVED)), (0, task(SECOND, MOVED))]
+    changed[FETCHES][1] = (0, outcome(MOVED + other, "REDIRECTED"))
+    changed[FETCHES][2] = (0, outcome(FIRST + other, "FETCHED", 2))
+    changed[PAGES][0] = (0, named(FIRST + other, 2))
+    assert {} == judge_topics(held(changed), CODECS).faults
 
 
 def test_a_right_crawl_breaks_no_rule():
