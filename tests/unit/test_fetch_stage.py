@@ -446,13 +446,14 @@ async def test_a_page_that_is_not_whole_is_tried_once_more(world):
     world.site.answers["/a"] = response(PAGE, "Connection: close", length=len(PAGE) + 10)
 
     async def cut(_, writer):
-        writer.write(response(PAGE, length=len(PAGE) + 10))
+        writer.write(response(PAGE, 'ETag: "v1"', length=len(PAGE) + 10))
         writer.close()
 
     world.site.answers["/a"] = cut
     assert ("NETWORK_ERROR", "truncated") == (await world.handle(attempt=0)).kind
     handled = await world.handle(attempt=1)
     assert ("FETCHED", "content_length") == (handled.outcome["outcome"], handled.pages[0]["truncated"])
+    assert handled.outcome["etag"] is None  # else a poll would be told that it had the whole page
 
 
 @pytest.mark.parametrize("configure", [{"max_inline_bytes": 20_000, "max_decoded_bytes": 100_000}])
