@@ -97,6 +97,11 @@ class Tally:
     help="Of tasks that say nothing: 1 urgent to 5 bulk.",
 )
 @click.option("--skip-wrong", is_flag=True, help="Submit the tasks that are right although others are wrong.")
+@click.option(
+    "--withdraw",
+    is_flag=True,
+    help="Take these tasks back: what waits is not fetched, recurring work ends after what is under way.",
+)
 @click.option("--dry-run", is_flag=True, help="Only check; asks no broker.")
 @json_option
 @config_option
@@ -107,6 +112,7 @@ def submit(
     crawl: str,
     priority: int,
     skip_wrong: bool,
+    withdraw: bool,
     dry_run: bool,
     as_json: bool,
     config_file: Path | None,
@@ -119,7 +125,7 @@ def submit(
     settings = load(config_file).settings
     sources = _sources(what, file, format_name, settings.tasks.max_file_bytes)
     limits = Limits(settings.frontier.max_url_bytes, settings.tasks.min_interval_s)
-    checker = Checker(limits, Defaults(crawl, "cli", priority))
+    checker = Checker(limits, Defaults(crawl, "cli", priority, withdraw))
     tally = Tally(as_json=as_json)
     for source in sources:
         for verdict in checker.check(source.rows, source.unusable, source.name):
@@ -129,7 +135,8 @@ def submit(
     refused = tally.wrong > 0 and not skip_wrong
     if tally.wishes and not (refused or dry_run):
         _write(with_local_addresses(settings), tally.wishes)
-    _summarize(tally, crawl, refused=refused, dry_run=dry_run, as_json=as_json)
+    done = "could be submitted" if dry_run else "withdrawn from" if withdraw else "submitted to"
+    _summarize(tally, crawl, done, refused=refused, dry_run=dry_run, as_json=as_json)
     if refused:
         sys.exit(WRONG)
 
@@ -155,7 +162,7 @@ def _write(settings: Settings, wishes: Sequence[Wish]) -> None:
     writer.write(wishes)
 
 
-def _summarize(tally: Tally, crawl: str, *, refused: bool, dry_run: bool, as_json: bool) -> None:
+def _summarize(tally: Tally, crawl: str, done: str, *, refused: bool, dry_run: bool, as_json: bool) -> None:
     submitted = 0 if refused or dry_run else len(tally.wishes)
     if as_json:
         counts = {"rows": tally.rows, "wrong": tally.wrong, "problems": tally.problems, "repeated": tally.repeated}
@@ -167,11 +174,11 @@ def _summarize(tally: Tally, crawl: str, *, refused: bool, dry_run: bool, as_jso
     if refused:
         return
     if dry_run:
-        click.echo(f"{len(tally.wishes)} tasks could be submitted")
+        click.echo(f"{len(tally.wishes)} tasks {done}")
     else:
         crawls = {wish.record["crawl"] for wish in tally.wishes} or {crawl}
         named = f"crawl {crawls.pop()}" if len(crawls) == 1 else f"{len(crawls)} crawls"
-        click.echo(f"{submitted} tasks submitted to {named}")
+        click.echo(f"{submitted} tasks {done} {named}")
 
 
 def _place(source: str, line: int) -> str:

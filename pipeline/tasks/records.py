@@ -23,11 +23,13 @@ class Defaults(NamedTuple):
         crawl: id.
         source: name of the sender.
         priority: 1 to 5.
+        withdraw: whether the task is taken back: then this is true of all.
     """
 
     crawl: str
     source: str
     priority: int = ORDINARY_PRIORITY
+    withdraw: bool = False
 
 
 class Wish(NamedTuple):
@@ -94,7 +96,7 @@ def wish_of(task: WrittenTask, defaults: Defaults, limits: Limits) -> Wish:
         headers_ref=task.headers or "",
         redirects=[],
         replay=False,
-        withdraw=False,
+        withdraw=defaults.withdraw,
     )
     key = registrable_domain(canonical.host).encode()
     return Wish(task_id(crawl, canonical.href), canonical.href, topic_of(priority), key, record)

@@ -187,3 +187,12 @@ def test_a_file_that_is_not_there_or_too_large_is_refused(run, tmp_path, monkeyp
     answer = run("urls")
     assert isinstance(answer.exception, InputError)
     assert "urls: more than 14 bytes; tasks.max_file_bytes" in str(answer.exception)
+
+
+def test_tasks_are_withdrawn_as_they_were_submitted(run, tmp_path):
+    """The same file takes back what it has brought: recurring work would go on for ever else."""
+    file = tmp_path / "tasks.yaml"
+    file.write_text("- url: http://a.test/feed\n  interval_s: 60\n", encoding="utf-8")
+    answer = run(str(file), "--withdraw")
+    assert (0, "1 tasks withdrawn from crawl default\n") == (answer.exit_code, answer.stdout)
+    assert [True] == [wish.record["withdraw"] for wish in Writer.made.wishes]
