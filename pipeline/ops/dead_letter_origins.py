@@ -18,8 +18,12 @@ UNREAD: Final = frozenset({"undecodable", "schema_rejected"})
 """Reasons of letters whose stage could not read the record, and so answered nobody."""
 UNANSWERED: Final = UNREAD | {"invalid_task"}
 """The same for pages: one with a URL that is none has nobody to be answered."""
-TASK_FIELDS: Final = ("crawl", "url", "priority", "depth", "source", "submitted_at_ms", "timeout_ms", "redirects")
-"""What a lane record has of the task that it was made of."""
+TASK_FIELDS: Final = (
+    "crawl", "url", "priority", "depth", "source", "submitted_at_ms", "timeout_ms", "redirects",
+    "parser", "concurrency", "max_depth", "render", "headers_ref",
+)  # fmt: skip
+"""What a lane record has of the task that it was made of, but its interval: a URL that is still polled is polled
+now, one that was withdrawn meanwhile is fetched once."""
 
 
 class Refusal(NamedTuple):

@@ -21,7 +21,8 @@ AT_MS = 1_700_000_000_123
 LANE = {
     "crawl": "c", "url": "http://a.test/x", "url_key": bytes(16), "delivery": 3, "attempt": 2, "priority": 1,
     "depth": 4, "source": "desk", "submitted_at_ms": 7, "emitted_at_ms": 8, "not_before_ms": 9, "delay_ms": 10,
-    "timeout_ms": 11, "redirects": ["http://b.test/"], "etag": None, "last_modified": None,
+    "timeout_ms": 11, "redirects": ["http://b.test/"], "etag": None, "last_modified": None, "parser": "wire",
+    "concurrency": 2, "max_depth": 5, "interval_ms": 60_000, "poll": 7, "render": True, "headers_ref": "desk",
 }  # fmt: skip
 
 
@@ -165,9 +166,10 @@ def test_a_lane_record_goes_back_as_a_task(lane):
     made = letter(lane, CODECS.encode(lane.subject, LANE), "handler_error")
     output = Origins(CODECS).restore(made)
     assert (topics.TASKS.name, b"a.test", 2) == (output.topic, output.key, output.partition)
-    kept = ("crawl", "url", "priority", "depth", "source", "submitted_at_ms", "timeout_ms", "redirects")
-    expected = {**{name: LANE[name] for name in kept}, "not_before_ms": 0, "replay": True}
-    assert expected == task_of(output)
+    kept = ("crawl", "url", "priority", "depth", "source", "submitted_at_ms", "timeout_ms", "redirects",
+            "parser", "concurrency", "max_depth", "render", "headers_ref")  # fmt: skip
+    once = {"not_before_ms": 0, "interval_ms": 0, "poll": 0, "replay": True, "withdraw": False}
+    assert {**{name: LANE[name] for name in kept}, **once} == task_of(output)
     assert 1 == replays_of(output.headers)
 
 
