@@ -10,7 +10,7 @@ from pipeline.contracts.codec import load_codec
 from pipeline.delivery.dead_letters import task_dead_letter
 from pipeline.delivery.global_table import GlobalTable
 from pipeline.delivery.worker import Worker
-from pipeline.frontier.answers import answer_explain
+from pipeline.frontier.answers import answer_explain, answer_top
 from pipeline.frontier.records import TABLES
 from pipeline.frontier.stage import FrontierStage
 from pipeline.ops.parked_gauges import ParkedGauges
@@ -18,7 +18,7 @@ from pipeline.ops.stage_counters import StageCounters
 from pipeline.state.contract_rows import ContractRows
 from pipeline.topics import CRAWLS, FRONTIER_STATE
 
-QUESTIONS = {"EXPLAIN": answer_explain}
+QUESTIONS = {"EXPLAIN": answer_explain, "TOP": answer_top}
 """What its workers tell people, by command."""
 
 

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pipeline.frontier.explain import explain
 from pipeline.frontier.explain_domain import explain_domain
 from pipeline.frontier.insight import Insight
+from pipeline.frontier.overview import Overview
 from pipeline.frontier.politeness import milliseconds
 from pipeline.frontier.waits import Wait
 from pipeline.web.url import url_key
+
+MAX_DOMAINS: Final = 200
+"""Domains of each kind that a partition tells of at most: its answer is one record."""
+
+
+class Surveyed(Protocol):
+    """A partition of the frontier."""
+
+    def overview(self, domains: int, now: float) -> Overview:
+        """Return what is under way, with so many domains of each kind."""
+        ...
 
 
 class Looked(Protocol):
@@ -25,6 +37,21 @@ class Looked(Protocol):
 def answer_explain(partition: Looked, argument: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Answer what `explain_rows` answers, from a partition at work."""
     return explain_rows(partition.insight(), argument, now)
+
+
+def answer_top(partition: Surveyed, argument: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Say what is under way.
+
+    Args:
+        partition: at work.
+        argument: `domains`, how many are wanted of each kind.
+        now: seconds since the epoch.
+
+    Returns:
+        `totals` and `domains`, see `Overview`.
+    """
+    seen = partition.overview(min(argument["domains"], MAX_DOMAINS), now)
+    return {"totals": dict(seen.totals), "domains": [row._asdict() for row in seen.domains]}
 
 
 def explain_rows(insight: Insight, argument: Mapping[str, Any], now: float) -> dict[str, Any]:

@@ -211,6 +211,10 @@ class CrawlBook:
         """Return a crawl's counters to look at."""
         return self._crawls.get(crawl)
 
+    def states(self) -> Iterable[CrawlState]:
+        """Return the counters of all crawls to look at."""
+        return self._crawls.values()
+
     def touched(self) -> list[CrawlState]:
         """Return the crawls that may have changed since the last `write`."""
         return list(self._touched.values())

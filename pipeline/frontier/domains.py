@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -57,6 +59,11 @@ class DomainBook:
         """Return how many tasks of a domain are out; asking keeps nothing in memory."""
         domain = self._domains.get(name)
         return 0 if domain is None else domain.out
+
+    def most_out(self, domains: int, looked_at: int) -> list[str]:
+        """Return the domains of which most is out, at most so many, of those that are looked at."""
+        counts = ((domain.out, name) for name, domain in itertools.islice(self._domains.items(), looked_at))
+        return [name for out, name in heapq.nlargest(domains, counts) if out]
 
     def set_pace(self, name: str, pace: Pace) -> None:
         """Write a domain's pace where it has changed."""

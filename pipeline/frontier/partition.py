@@ -26,6 +26,7 @@ from pipeline.frontier.insight import Insight
 from pipeline.frontier.lifecycle import Lifecycle
 from pipeline.frontier.outcomes import Fate, Verdict, judge
 from pipeline.frontier.outstanding import Outstanding
+from pipeline.frontier.overview import Overview, overview
 from pipeline.frontier.parked import Parked, count_parked
 from pipeline.frontier.policy import Policies
 from pipeline.frontier.records import OutRow, PlaceKind, Task, url_row_key
@@ -233,6 +234,11 @@ class FrontierPartition:
         """Return what may be looked at between two rounds; nothing is changed by it."""
         around = self._around
         return Insight(self._view, around.policies, around.politeness, around.frontier, self._domains.out)
+
+    def overview(self, domains: int, now: float) -> Overview:
+        """Return what is under way, with the domains that have most of it."""
+        now_ms = politeness.milliseconds(now)
+        return overview(self.insight(), self._waiting, self._domains, self._crawls.states(), domains, now_ms)
 
     # ---- records
 

@@ -162,10 +162,24 @@ class WaitingQueue:
         waiting.heads[place.lane] = None if following is None else _head(*following)
         self.touch(domain)
 
-    def heads(self, domain: str) -> list[Head | None]:
-        """Return the first task of each lane of a domain, None for a lane in which none waits."""
+    def __len__(self) -> int:
+        return len(self._domains)
+
+    def longest(self, domains: int, looked_at: int) -> list[tuple[int, str]]:
+        """Return the domains whose first task has been due for longest, as (when its time came, domain).
+
+        Args:
+            domains: how many are wanted.
+            looked_at: how many are looked at, at most: all memory holds is stepped over.
+        """
+        names = itertools.islice(self._domains, looked_at)
+        return heapq.nsmallest(domains, ((due, name) for name in names if (due := self.due_ms(name)) is not None))
+
+    def due_ms(self, domain: str) -> int | None:
+        """Return when the own time of a domain's first task comes, None where none waits."""
         waiting = self._domains.get(domain)
-        return [None] * len(Lane) if waiting is None else list(waiting.heads)
+        heads = () if waiting is None else waiting.heads
+        return min((head.due_ms for head in heads if head is not None), default=None)
 
     def count(self, domain: str, most: int) -> int:
         """Return how many tasks of a domain wait, at most `most`: each is stepped over."""
