@@ -9,6 +9,7 @@ again.
 - First come, first served, per domain.
 - A partition that was just taken over: the former owner may have asked any of its domains a moment ago, so the first
   request of each waits a full delay.
+- A site that refused (`refuse`) is asked nothing more that was dealt before: the frontier decides anew.
 - A site that said when to come again (`hold`) is left alone until then; what a site still allows is shared out over the
   time until it counts anew (`share`).
 """
@@ -16,6 +17,7 @@ again.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -133,6 +135,7 @@ class _Domain:
 
     Attributes:
         last_end: end of the last response, or the takeover of its partition.
+        refused_at: when it last refused for its load.
         last_delay_s: delay of the last request: it holds for the one that follows, too.
         held_until: earliest request by the site's own wish.
         host_delay_s: longest delay that a host asked for: what one host of the domain wants holds for all of them.
@@ -143,12 +146,13 @@ class _Domain:
     """
 
     __slots__ = (
-        "held_until", "host_delay_s", "last_delay_s", "last_end", "out", "out_alone", "shared_s", "shared_until",
-        "timer", "waiters",
+        "held_until", "host_delay_s", "last_delay_s", "last_end", "out", "out_alone", "refused_at", "shared_s",
+        "shared_until", "timer", "waiters",
     )  # fmt: skip
 
     def __init__(self, last_end: float) -> None:
         self.last_end = last_end
+        self.refused_at = -math.inf
         self.last_delay_s = 0.0
         self.held_until = last_end
         self.host_delay_s = 0.0
@@ -224,7 +228,14 @@ class DomainGate:
             self._serve(domain)  # ends its alarm
 
     async def acquire(
-        self, domain: str, partition: int, *, delay_s: float, host_delay_s: float = 0.0, not_before: float = 0.0
+        self,
+        domain: str,
+        partition: int,
+        *,
+        delay_s: float,
+        host_delay_s: float = 0.0,
+        not_before: float = 0.0,
+        dealt_at: float = math.inf,
     ) -> Slot | Deferred:
         """Wait for leave to make one request.
 
@@ -234,6 +245,7 @@ class DomainGate:
             delay_s: pause between this request and the one before, and the one after it.
             host_delay_s: pause that the host itself asks for; the longest that any host asked for holds on.
             not_before: earliest start, gate clock.
+            dealt_at: what was known of the domain is from then, gate clock; with a refusal since there is no slot.
 
         Returns:
             A slot, to be released when the response has ended; or `Deferred`, and no request may be made.
@@ -242,6 +254,8 @@ class DomainGate:
         now = self._clock.now()
         state.host_delay_s = max(state.host_delay_s, host_delay_s)
         waiter = Waiter(delay_s, not_before, now + self._max_wait_s)
+        if dealt_at <= state.refused_at:
+            return Deferred(max(now, state.held_until))
         expected = self._expected(state, waiter, now)
         if expected > waiter.deadline:
             return Deferred(expected)
@@ -254,6 +268,16 @@ class DomainGate:
         state = self._state(domain, partition)
         state.held_until = max(state.held_until, until)
         self._serve(state)
+
+    def refuse(self, domain: str, partition: int) -> None:
+        """The site has just refused a request for its load: who waits goes back, and all that was dealt before, too."""
+        state = self._state(domain, partition)
+        state.refused_at = self._clock.now()
+        while state.waiters:
+            waiter = state.waiters.popleft()
+            if not waiter.granted.done():
+                waiter.granted.set_result(Deferred(max(state.refused_at, state.held_until)))
+        self._serve(state)  # ends its alarm
 
     def share(self, domain: str, partition: int, pause_s: float, until: float) -> None:
         """Keep a pause between requests until a time (gate clock): the last that was said holds."""

@@ -216,7 +216,8 @@ class FetchStage:
                 visit.partition,
                 delay_s=visit.delay_s,
                 host_delay_s=visit.crawl_delay_s or 0.0,
-                not_before=self._not_before(visit),
+                not_before=self._at_gate(visit.task["not_before_ms"]),
+                dealt_at=self._at_gate(visit.task["emitted_at_ms"]),
             )
             if isinstance(slot, Deferred):
                 # An attempt, for put off each time a cookie gate behind a long delay would be asked for ever.
@@ -250,7 +251,7 @@ class FetchStage:
             visit.domain,
             visit.partition,
             delay_s=visit.delay_s,
-            not_before=self._not_before(visit),
+            not_before=self._at_gate(visit.task["not_before_ms"]),
         )
         if isinstance(robots, Deferred):
             return self._deferred(robots, "robots_gate")
@@ -289,8 +290,10 @@ class FetchStage:
         self.counters["rate_limits_ignored"] += visit.asked.limits_ignored
         # Before the slot is given back: whoever waits for it must know.
         visit.asked.heed(self._gate, visit.domain, visit.partition)
-        if visit.asked.rest_s is None and response.status in OVERLOADED:
-            self._gate.hold(visit.domain, visit.partition, self._gate.now() + self._unsaid_rest_s)
+        if response.status in OVERLOADED:
+            if visit.asked.rest_s is None:
+                self._gate.hold(visit.domain, visit.partition, self._gate.now() + self._unsaid_rest_s)
+            self._gate.refuse(visit.domain, visit.partition)
         return response
 
     def _with_robots_wish(self, visit: _Visit, ending: Ending) -> Ending:
@@ -415,9 +418,8 @@ class FetchStage:
     def _now_ms(self) -> int:
         return int(self._now() * 1000)
 
-    def _not_before(self, visit: _Visit) -> float:
-        not_before_ms: int = visit.task["not_before_ms"]
-        return self._gate.now() + not_before_ms / 1000 - self._now()
+    def _at_gate(self, at_ms: int) -> float:
+        return self._gate.now() + at_ms / 1000 - self._now()
 
     def _deferred(self, deferred: Deferred, reason: str) -> Ending:
         at = self._now() + deferred.not_before - self._gate.now()

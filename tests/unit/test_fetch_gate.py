@@ -199,6 +199,23 @@ async def test_a_domain_that_asked_for_rest_is_left_alone(gate, clock):
     await granted(task)
 
 
+async def test_after_a_refusal_nothing_goes_out_that_was_dealt_before(gate, clock):
+    """Else each task in the lane would be one more request to a site that refuses, at the pace of its shortest rest."""
+    slot = await granted(ask(gate, dealt_at=clock.now() - 5))
+    waiting = ask(gate, dealt_at=clock.now() - 1)
+    await settle()
+    gate.hold(DOMAIN, PARTITION, clock.now() + 2)
+    gate.refuse(DOMAIN, PARTITION)
+    slot.release()
+    until = clock.now() + 2
+    assert Deferred(until) == await waiting
+    assert Deferred(until) == await ask(gate, dealt_at=clock.now() - 0.5)
+    await clock.advance(3)
+    assert Deferred(clock.now()) == await ask(gate, dealt_at=clock.now() - 3.5)
+    await granted(ask(gate, dealt_at=clock.now() - 0.5))
+    assert 0 == clock.armed
+
+
 async def test_the_first_request_after_a_takeover_waits_a_full_delay(gate, clock):
     """The former owner may have asked a moment ago, and nobody can know."""
     gate.opened(7)
