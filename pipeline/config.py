@@ -205,7 +205,7 @@ class Tasks(Section):
     """Tasks that people and programs submit, by file or by the API."""
 
     max_file_bytes: int = Field(32 << 20, gt=0, description="largest file of tasks; about 200 bytes of memory a byte")
-    min_interval_s: float = Field(10.0, ge=1, description="shortest pause between polls that a task may ask for")
+    min_interval_s: float = Field(1.0, ge=0.1, description="shortest pause between polls that a task may ask for")
 
 
 class RateClass(Section):

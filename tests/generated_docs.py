@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from pipeline.config import Section, Settings
 from pipeline.ops.findings import KINDS
+from pipeline.tasks.model import WrittenTask
 from pipeline.topics import DAY_MS, MIB, TABLE, Topic
 from pipeline.web.tracking import TRACKING_PARAMETERS, TRACKING_PREFIX
 from tests import safeguards
@@ -82,8 +83,15 @@ def tracking() -> str:
     return "\n".join([*head, *rows])
 
 
+def task_fields() -> str:
+    """Return the table of the fields of a task."""
+    rows = [f"| `{name}` | {field.description} |" for name, field in WrittenTask.model_fields.items()]
+    return "\n".join(["| field | what it is |", "|---|---|", *rows])
+
+
 GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("configuration.md", "configuration"): configuration,
+    ("submitting.md", "fields"): task_fields,
     ("topics.md", "topics"): topics,
     ("architecture/delivery.md", "safeguards"): safeguards.table,
     ("architecture/urls.md", "tracking"): tracking,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from itertools import islice
 from typing import Any, Final, Protocol
@@ -14,13 +14,14 @@ from aiohttp import web
 
 from pipeline.api.bucket import Buckets
 from pipeline.api.idempotency import IdempotencyKeys, KeyInUseError, KeyReusedError
-from pipeline.api.messages import Accepted, AcceptedTask, Explanation, ProblemError, TaskStatus
+from pipeline.api.messages import Accepted, AcceptedTask, Explanation, TaskStatus
 from pipeline.api.metrics import ApiMetrics
 from pipeline.api.paths import EXPLAIN, STATUS, TASKS
-from pipeline.api.problems import CONTENT_TYPE, ApiProblem, kind_of
+from pipeline.api.problems import ApiProblem
+from pipeline.api.refusals import Handler, answered, invalid
 from pipeline.api.tokens import Tokens, User
 from pipeline.config import Api
-from pipeline.errors import BrokerError, InputError
+from pipeline.errors import InputError
 from pipeline.tasks.checking import Checker, Right, Wrong
 from pipeline.tasks.model import Limits
 from pipeline.tasks.read_json import read_json
@@ -33,8 +34,6 @@ JSON: Final = "application/json"
 BODY_TYPES: Final = frozenset({JSON, "application/x-ndjson", "application/jsonl"})
 KEY_HEADER: Final = "Idempotency-Key"
 MAX_KEY_CHARACTERS: Final = 255
-RETRY_S: Final = 5
-"""After which an unavailable broker may be asked again."""
 CONTENT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -61,9 +60,6 @@ class Accepts(Protocol):
     """Takes tasks; `Acceptor` does."""
 
     def accept(self, wishes: Sequence[Wish]) -> Future[None]: ...
-
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ApiApp:
@@ -137,7 +133,7 @@ class ApiApp:
                 checker = Checker(self._limits, Defaults(self._crawl, user.name))
                 verdicts = list(checker.check(rows, unusable))
                 if not verdicts or any(isinstance(verdict, Wrong) for verdict in verdicts):
-                    raise _invalid([verdict for verdict in verdicts if isinstance(verdict, Wrong)])
+                    raise invalid([verdict for verdict in verdicts if isinstance(verdict, Wrong)])
                 wishes = [verdict.wish for verdict in verdicts if isinstance(verdict, Right)]
                 await asyncio.wrap_future(self._acceptor.accept(wishes))
                 accepted = Accepted(tasks=[_accepted(wish) for wish in wishes], repeated=len(verdicts) - len(wishes))
@@ -155,7 +151,7 @@ class ApiApp:
         user = self._asking(request, {"url"}, {"crawl"})
         [verdict] = Checker(self._limits, Defaults(self._crawl, user.name)).check([Row(1, 1, dict(request.query))], {})
         if not isinstance(verdict, Right):
-            raise _invalid([verdict] if isinstance(verdict, Wrong) else [])
+            raise invalid([verdict] if isinstance(verdict, Wrong) else [])
         wish, crawl = verdict.wish, verdict.wish.record["crawl"]
         known = await self._in_thread(self._explains.url, wish.url, crawl)
         row = next((row for row in known["crawls"] if row["crawl"] == crawl), {"state": "unknown"})
@@ -212,52 +208,33 @@ class ApiApp:
     async def _body(self, request: web.Request) -> bytes:
         if request.content_type not in BODY_TYPES or request.headers.get("Content-Encoding", "identity") != "identity":
             raise ApiProblem("unsupported-media-type")
-        try:
-            async with asyncio.timeout(self._settings.request_s):
-                return await request.read()
-        except TimeoutError:
-            raise ApiProblem("timeout", headers={"Connection": "close"}) from None
+        return await request.read()
 
     @web.middleware
-    async def _measured(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _measured(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Count each answer by its route; every refusal takes the form of the RFC here."""
         route = request.match_info.route.resource
         name = route.canonical if route else "none"
         with self._metrics.seconds.labels(name).time():
-            response = await _refusals(request, handler)
+            response = await answered(request, handler)
         self._metrics.requests.labels(name, response.status).inc()
         return response
 
     @web.middleware
-    async def _bounded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Bound the time of a request, and how many there are at once."""
         if self._under_way >= self._settings.max_requests:
             raise ApiProblem("unavailable", "too many requests are under way", retry_after_s=1)
         self._under_way += 1
         try:
-            # The body has the same time for itself, and ends as a 408 of its own.
-            async with asyncio.timeout(2 * self._settings.request_s):
+            async with asyncio.timeout(self._settings.request_s):
                 return await handler(request)
+        except TimeoutError:
+            if request.content.at_eof():
+                raise
+            raise ApiProblem("timeout", headers={"Connection": "close"}) from None
         finally:
             self._under_way -= 1
-
-
-async def _refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except ApiProblem as exc:
-        problem = exc
-    except web.HTTPException as exc:
-        allowed = {name: exc.headers[name] for name in ("Allow",) if name in exc.headers}
-        problem = ApiProblem(kind_of(exc.status), headers=allowed)
-    except (BrokerError, TimeoutError) as exc:
-        log.warning("%s %s: %s", request.method, request.path, str(exc) or type(exc).__name__)
-        problem = ApiProblem("unavailable", "whether it was carried out is not known: repeat it", retry_after_s=RETRY_S)
-    except Exception:
-        log.exception("%s %s", request.method, request.path)
-        problem = ApiProblem("internal")
-    headers = {"Content-Type": CONTENT_TYPE, **problem.headers}
-    return web.Response(status=problem.status, body=problem.document.body(), headers=headers)
 
 
 def _key(request: web.Request) -> str | None:
@@ -265,21 +242,6 @@ def _key(request: web.Request) -> str | None:
     if key is not None and not (0 < len(key) <= MAX_KEY_CHARACTERS and key.isascii() and key.isprintable()):
         raise ApiProblem("bad-request", f"{KEY_HEADER} has 1 to {MAX_KEY_CHARACTERS} printable characters of ASCII")
     return key
-
-
-def _invalid(wrong: Sequence[Wrong]) -> ApiProblem:
-    errors = [
-        ProblemError(
-            task=one.number,
-            line=problem.line,
-            field=problem.field,
-            detail=problem.text,
-            nearest=problem.nearest or None,
-        )
-        for one in wrong
-        for problem in one.problems
-    ]
-    return ApiProblem("invalid-tasks", None if errors else "there is no task in the body", errors=errors)
 
 
 def _accepted(wish: Wish) -> AcceptedTask:

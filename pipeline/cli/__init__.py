@@ -11,6 +11,7 @@ import click
 from pipeline.errors import BrokerError, ConfigurationError, HeadraceError, InputError
 
 COMMANDS: dict[str, str] = {
+    "api": "pipeline.cli.api:api",
     "config": "pipeline.cli.config:config",
     "crawl": "pipeline.cli.crawl:crawl",
     "demo": "pipeline.cli.demo:demo",

@@ -152,9 +152,11 @@ def _sources(what: Iterable[str], file: str | None, format_name: str | None, max
 def _write(settings: Settings, wishes: Sequence[Wish]) -> None:
     verify(settings, [TASKS.name, TASKS_URGENT.name])
     timeout_s = settings.delivery.transaction_timeout_s + len(wishes) / TASKS_PER_S
+    # Errors only: a coordinator that is still loading is no news for a person at a terminal.
+    options = {**client_options(settings.broker), "log_level": "3"}
     # A name of its own: two people may submit at the same time.
     writer = TaskWriter(
-        client_options(settings.broker),
+        options,
         load_codec(settings.registry.lock),
         f"headrace-submit-{uuid.uuid4()}",
         timeout_s,

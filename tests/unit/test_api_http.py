@@ -197,6 +197,14 @@ async def test_a_body_that_is_no_task_is_refused(world, body):
     problem(await world.submit(body), "invalid-tasks")
 
 
+async def test_a_refusal_is_not_larger_than_its_reader_can_bear(world):
+    """A small body can hold a hundred thousand errors."""
+    fields = {f"x{number}": 1 for number in range(2_000)}
+    document = problem(await world.submit({"url": "http://a.test/"} | fields), "invalid-tasks")
+    assert 1_000 == len(document.errors)
+    assert "2000 errors" in document.detail
+
+
 async def test_tasks_have_their_senders_name_as_source(world):
     """Unless they name another."""
     wishes = []

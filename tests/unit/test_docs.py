@@ -14,6 +14,7 @@ import pytest
 from faust.types import TP
 from prometheus_client import CollectorRegistry
 
+from pipeline.api.metrics import ApiMetrics
 from pipeline.cli import cli
 from pipeline.config import Settings, known_keys
 from pipeline.delivery.dead_letters import HEADER_PREFIX, REASONS
@@ -185,7 +186,9 @@ def test_every_series_is_described_and_no_other():
     registry.register(ParkedGauges({}))
     monitor = Monitor.__new__(Monitor)  # its clients would look for a broker
     monitor._lags, monitor._read_at, monitor._tails = {}, {}, TailWatch()
-    families = [*registry.collect(), *monitor.collect()]
+    api = CollectorRegistry()
+    ApiMetrics(api)
+    families = [*registry.collect(), *monitor.collect(), *api.collect()]
     exported = {family.name + ("_total" if family.type == "counter" else "") for family in families}
     described = set(re.findall(r"^\| `(headrace_\w+)`", text_of(DOCS / "operations" / "monitoring.md"), re.MULTILINE))
     assert {name for name in exported if not name.endswith("_created")} == described
