@@ -191,6 +191,7 @@ class World:
 
     Args:
         site: canonical URL → how it answers; what it doesn't know is a 404.
+        page_bytes: body bytes of each answer.
         parse_pauses_s: how long parsing a page may take.
     """
 
@@ -204,10 +205,12 @@ class World:
         definitions: dict[str, Any] | None = None,
         delay_s: float = 1.0,
         views: list[Any] | None = None,
+        page_bytes: int = 0,
         parse_pauses_s: tuple[float, ...] = (0.0, 0.2, 2.0),
         **frontier: Any,
     ) -> None:
         self.site = site
+        self.page_bytes = page_bytes
         self.partitions = partitions
         self.random = random.Random(seed)
         self.fault_rate = fault_rate
@@ -319,6 +322,8 @@ class World:
         if outcome["requests"]:
             told["end"] = max(told["end"], outcome["ended_at_ms"])
         told["hold"] = max(told["hold"], outcome["retry_after_ms"] or 0)
+        if outcome["rate_limit_remaining"] == 0:
+            told["hold"] = max(told["hold"], outcome["rate_limit_reset_ms"])
 
     def publish(self, output: Output) -> None:
         self.write(output)
@@ -374,8 +379,10 @@ class World:
         if says is not None and page.is_validated:
             fields |= {"etag": says.hex()}
             kind = "NOT_MODIFIED" if lane["etag"] == says.hex() else kind
-        if "retry_after_s" in fields:
-            fields["retry_after_ms"] = int((end + fields.pop("retry_after_s")) * 1000)
+        for name in ("retry_after", "rate_limit_reset"):
+            if f"{name}_s" in fields:
+                fields[f"{name}_ms"] = int((end + fields.pop(f"{name}_s")) * 1000)
+        fields.setdefault("bytes_wire", self.page_bytes)
         outcome = make_outcome(lane, kind, end, started_at_ms=int(begin * 1000), **fields)
         key = registrable_domain(canonicalize(url).host).encode()
         del self.out[crawl, url]

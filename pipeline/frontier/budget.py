@@ -106,7 +106,9 @@ class CrawlBudget:
             return
         if state.grant and _is_past(state, policy, now_ms):
             yield from self._return_pages(state, now_ms)
-        if state.asked or state.asked_bytes or state.demand <= 0:
+        # An ask for a day that the clock has left again would wait for it at the keeper: a new one takes its place.
+        has_asked = (state.asked or state.asked_bytes) and state.asked_day <= day_of(now_ms)
+        if has_asked or state.demand <= 0:
             return
         pages = received = day = 0
         if policy.grants_pages and state.grant < ASK_BELOW_PAGES:
@@ -117,7 +119,7 @@ class CrawlBudget:
             # What came over the last share is asked for, too, so that the keeper counts it.
             received = chunk - state.unspent_bytes if state.unspent_bytes < chunk // 4 else 0
         if pages or received:
-            state.asked, state.asked_bytes = pages, received
+            state.asked, state.asked_bytes, state.asked_day = pages, received, day
             yield from self._send(state.crawl, "ASK", Ask(self._partition, pages, received, day), now_ms)
 
     def receive(self, grant: Mapping[str, Any], value: bytes, now_ms: int) -> Iterator[Output]:

@@ -32,6 +32,7 @@ _NUMBERS: Final = (
     "tasks_received", "redirects_received", "redirects_sent", "pages_fetched", "pages_parsed", "links_received",
     "seen", "done", "failed", "grant", "asked", "granted_ms", "grant_day",
     "asked_bytes", "granted_bytes", "bytes_received", "recurring", "recurring_out", "pages_polled",
+    "asked_day",
 )  # fmt: skip
 _PART_NUMBERS: Final = b"n"
 _PART_LINKS: Final = b"l"
@@ -71,6 +72,7 @@ class CrawlState:
         granted_ms: when a page was last granted or spent.
         grant_day: UTC day of whose budget these pages are, days since the epoch; 0 for none.
         asked_bytes: body bytes it has asked for.
+        asked_day: UTC day it has asked pages for, days since the epoch; 0 for none.
         granted_bytes: body bytes granted to this partition in all; what was received counts against them.
         links_sent: link records announced, by target partition.
         refused: URLs refused, by reason.
@@ -99,6 +101,7 @@ class CrawlState:
     granted_ms: int = 0
     grant_day: int = 0
     asked_bytes: int = 0
+    asked_day: int = 0
     granted_bytes: int = 0
     bytes_received: int = 0
     recurring: int = 0

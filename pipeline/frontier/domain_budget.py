@@ -56,7 +56,9 @@ class DomainBudget:
         if kind is PlaceKind.HELD_DOMAIN:
             limit, used = policy.max_pages_per_domain, usage.charged
         else:
-            _, brought = on_day(usage.day, usage.brought_on_day, day_of(now_ms))
+            day, brought = on_day(usage.day, usage.brought_on_day, day_of(now_ms))
+            if day < usage.day:  # the clock was wrong; from here on it is right
+                self._put(crawl, domain, usage._replace(day=day))
             limit, used = policy.max_pages_per_domain_per_day, usage.charged - usage.brought + brought
         return None if limit is None else limit - used
 

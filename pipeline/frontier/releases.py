@@ -67,12 +67,12 @@ class Releases:
                 self._noted[group] = ALL
 
     def note_new_day(self, now_ms: int) -> None:
-        """Note the tasks that wait for another day, where the day is another one than at the last look."""
+        """Note the tasks that may wait for another day, where the day is another one than at the last look."""
         today = day_of(now_ms)
         if today != self._day:
             self._day = today
             for group in self._life.held.groups:
-                if group.kind is PlaceKind.HELD_DAY:
+                if group.kind in {PlaceKind.HELD_DAY, PlaceKind.HELD_BUDGET}:
                     self._noted[group] = ALL
 
     def run(self, most: int, now_ms: int) -> Iterator[Output]:

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.config import Frontier
+from pipeline.frontier.policy import CrawlPolicy, why
 from pipeline.frontier.scope import Scope
-from pipeline.frontier.traps import TrapLimits, trap
+from pipeline.web.patterns import source_matcher
+from tests.frontier_world import Bench, make_crawl, make_stage
 
 
 def allow(pattern):
@@ -58,30 +61,106 @@ def test_a_pattern_with_many_stars_costs_no_more_than_the_url_is_long():
 
 
 @pytest.mark.parametrize(
-    ("path", "reason"),
+    ("pattern", "source", "matches"),
     [
-        ("", None),
-        ("/", None),
-        ("/a/b/a/b", None),
-        ("/a/b/a/b/a/b", "path_repetition"),
-        ("/start/x/x/x/end", "path_repetition"),
-        ("/x/x/y/x/x/y", None),
-        ("/2024/01/01", None),
-        ("/docs/a/www.p.test/policies/www.p.test/policies/www.p.test/policies/", "path_repetition"),
-        ("/p?" + "&".join(f"a{n}=1" for n in range(32)), None),
-        ("/p?" + "&".join(f"a{n}=1" for n in range(33)), "parameters"),
-        ("/p?next=/a/a/a/a", None),
+        ("news", "news", True),
+        ("news", "news.reuters", False),
+        ("news.*", "news.reuters", True),
+        ("news.*", "news", False),
+        ("news.*", "news.reuters.markets", False),
+        ("news.*", "news.", False),
+        ("*.markets", "reuters.markets", True),
+        ("exchange.>", "exchange.nyse", True),
+        ("exchange.>", "exchange.nyse.halts.today", True),
+        ("exchange.>", "exchange", False),
+        ("exchange.*.>", "exchange.nyse", False),
+        (">", "anything.at.all", True),
+        (">", "", True),
+        ("*", "", False),
+        ("News", "news", False),
     ],
 )
-def test_urls_that_a_site_grows_without_end_are_traps(path, reason):
-    """Each step of such a site offers one longer URL with the same page; ordinary paths must pass."""
-    found = trap(f"http://h.test{path}", TrapLimits(), 2026)
-    assert reason == (found.reason if found is not None else None)
+def test_a_source_pattern_speaks_of_whole_words(pattern, source, matches):
+    """A star is one word, > one or more at the end, as in NATS subjects."""
+    assert matches == source_matcher(pattern)(source)
 
 
-def test_a_long_path_is_judged_quickly():
-    """A URL of two kilobytes of segments must not cost milliseconds: a page may hold hundreds of them."""
-    begin = time.process_time()
-    for _ in range(10):
-        trap("http://h.test/" + "/".join("ab"[n * n % 3 % 2] for n in range(1_000)), TrapLimits(segments=2_000), 2026)
-    assert time.process_time() - begin < 0.2
+def test_a_rule_of_a_source_holds_for_what_this_source_found():
+    """The exchange's own feed may be followed where a newspaper's links may not."""
+    scope = Scope([
+        {**allow("http://a.test/halts/*"), "source": "exchange.>"},
+        deny("http://a.test/halts/*"),
+        allow("http://a.test/*"),
+    ])  # fmt: skip
+    assert scope.by_source
+    assert scope.allows("http://a.test/halts/1", "exchange.nyse")
+    assert not scope.allows("http://a.test/halts/1", "news.reuters")
+    assert not scope.allows("http://a.test/halts/1")
+    assert scope.allows("http://a.test/", "news.reuters")
+    assert not Scope([allow("*")]).by_source
+
+
+@pytest.mark.parametrize("source", ["news..x", ">.x", "new*", ".", "*>"])
+def test_a_source_pattern_of_unknown_form_on_the_topic_denies_and_takes_nothing_down(source):
+    """What a newer release may forbid is not fetched, and no definition stops a worker."""
+    assert not Scope([{**deny("*"), "source": source}]).allows("http://a.test/", "news.x")
+    assert not Scope([{**allow("*"), "source": source}]).allows("http://a.test/", "news.x")
+
+
+@pytest.mark.parametrize(
+    ("rules", "source", "said"),
+    [
+        ([deny("*.pdf"), allow("*")], "", "scope: rule 1: DENY *.pdf"),
+        ([{**deny("*"), "source": "news.>"}], "news.x", "scope: rule 1: DENY * for source news.>"),
+        ([allow("http://b.test/*")], "", "scope: no rule allows it"),
+    ],
+)
+def test_a_refusal_says_which_rule_it_was(rules, source, said):
+    """Of a hundred rules a person wants to know which."""
+    assert said == str(Scope(rules).refusal("http://a.test/x.pdf", source))
+    assert None is Scope([]).refusal("http://a.test/x.pdf", source)
+
+
+@given(st.lists(st.builds(lambda action, pattern: {"action": action, "pattern": pattern},
+                          st.sampled_from(["ALLOW", "DENY", "UNKNOWN"]), st.text("a*", max_size=4)), max_size=4),
+       st.text("a", max_size=4))  # fmt: skip
+def test_what_is_refused_is_what_is_not_allowed(rules, url):
+    """Both are asked: the one on the way of every link, the other by people."""
+    scope = Scope(rules)
+    assert scope.allows(url) == (scope.refusal(url) is None)
+
+
+def test_a_url_that_one_source_may_not_bring_another_may():
+    """The refusal of the first must not stand in the way of the second; nor is it counted twice."""
+    rules = [{**allow("*"), "source": "exchange.>"}]
+    bench = Bench(make_stage({"c": make_crawl("c", scope=rules)}, delay_s=0))
+    for source in ("news.x", "news.x", "news.y"):
+        bench.links(["http://a.test/"], "c", source=source)
+    assert [] == bench.urls()
+    assert (1, {"scope": 1}) == (bench.progress("c")["seen"], bench.progress("c")["refused"])
+    bench.links(["http://a.test/"], "c", depth=9, source="exchange.nyse")
+    assert ["http://a.test/"] == bench.urls()
+    assert (1, {}) == (bench.progress("c")["seen"], bench.progress("c")["refused"])
+    bench.links(["http://a.test/"], "c", source="news.x")
+    assert [] == bench.urls()
+
+
+def test_a_definition_that_makes_no_sense_takes_no_partition_down():
+    """It is on the topic and comes back at every start."""
+    wrong = {"max_pages": -1, "max_bytes": -5, "max_pages_per_domain": -1, "max_bytes_per_domain": -1, "max_depth": -1}
+    for field, value in wrong.items():
+        bench = Bench(make_stage({"c": make_crawl("c", **{field: value})}, delay_s=0))
+        bench.task("http://a.test/", "c")
+        bench.links(["http://a.test/1"], "c")
+        bench.tick(10)
+        assert [] == [url for url in bench.urls(100) if url.endswith("1")]
+
+
+def test_why_tells_the_first_thing_that_refuses_a_link():
+    """The same function decides and explains."""
+    policy = CrawlPolicy(make_crawl("c", max_depth=3, scope=[deny("*.pdf")]), Frontier())
+    assert "path_repetition" == why(policy, "http://a.test/x/x/x/y.pdf", "", 9, 0).reason
+    assert "depth: 4, at most 3" == str(why(policy, "http://a.test/y.pdf", "", 4, 0))
+    assert "depth: 4, at most 2" == str(why(policy, "http://a.test/y.pdf", "", 4, 0, max_depth=2))
+    assert "scope: rule 1: DENY *.pdf" == str(why(policy, "http://a.test/y.pdf", "", None, 0))
+    assert None is why(policy, "http://a.test/y", "", 3, 0)
