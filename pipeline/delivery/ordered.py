@@ -229,6 +229,8 @@ class OrderedRunner(Runner):
                 why = ""
                 if slot.logic is None:
                     why = RESTORING
+                elif aborted := self._aborted():
+                    why = aborted
                 elif entry.breaker.open:
                     why = STOPPED
                 rows.append(PendingPartition(topic, number, entry.expected, len(entry.queue), why, records))

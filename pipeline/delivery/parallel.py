@@ -366,6 +366,8 @@ class ParallelRunner(Runner):
         head = next((entry for entry in partition.queue if not isinstance(entry, int)), None)
         if not self._begun:
             why = RESTORING
+        elif aborted := self._aborted():
+            why = aborted
         elif partition.breaker.open:
             why = STOPPED
         elif self._quarantine.active:

@@ -395,9 +395,15 @@ class Runner(Service, abc.ABC):
         else:
             self.metrics.aborts.inc()
             self._aborts_in_a_row += 1
+            log.error("a transaction was aborted, %d in a row: %s", self._aborts_in_a_row, self._producer.trouble)
             if self._aborts_in_a_row >= MAX_ABORTS:
-                raise BrokerError(f"{MAX_ABORTS} transactions were aborted in a row")
+                raise BrokerError(f"{MAX_ABORTS} transactions were aborted in a row: {self._producer.trouble}")
         return verdict, answer
+
+    def _aborted(self) -> str:
+        """Why nothing of any partition gets through, one transaction serving all; empty where it does."""
+        trouble = self._producer.trouble
+        return f"its worker's transactions are aborted: {trouble}" if trouble else ""
 
     def _say_open(self, topic: str, partition: int) -> None:
         self.metrics.breaker_open.inc()

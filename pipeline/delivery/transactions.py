@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from faust.types import TP
 
 from pipeline.delivery.api import Output
@@ -20,11 +20,17 @@ from pipeline.topics import LARGEST_RECORD_BYTES
 CALL_TIMEOUT_S = 15.0
 RETRY_LIMIT_S = 60.0
 HANG_MARGIN_S = 2.0
+TOPIC_WAIT_S = 2.0
+"""How long a topic that the broker does not know may still be on its way. All were there when the worker began; the
+client's 30 s outlast the transaction, whose end would then be taken for a worker of the same name."""
 RECORD_OVERHEAD_BYTES = 512
+SHOWN_KEY_BYTES = 80
 
 GROUP_FENCED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"})
 PRODUCER_FENCED = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 INSTANCE_REPLACED = "FENCED_INSTANCE_ID"
+PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""Of records that an abort has dropped: they are not what it was for."""
 
 
 class Verdict(Enum):
@@ -70,14 +76,18 @@ class TransactionalProducer:
     """
 
     def __init__(self, options: Mapping[str, str], transactional_id: str, timeout_s: float, compression: str) -> None:
+        self.trouble = ""
+        """Why the last transaction was aborted; empty after one that was committed."""
         self._transactional_id = transactional_id
         self._timeout_s = timeout_s
+        self._refusal = ""
         self._producer = Producer(
             {
                 **options,
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": int(timeout_s * 1000),
                 "linger.ms": 5,
+                "topic.metadata.propagation.max.ms": int(TOPIC_WAIT_S * 1000),
                 # The default of 100 ms makes a transaction that follows at once wait for its predecessor's markers.
                 "retry.backoff.ms": 10,
                 "partitioner": "murmur2_random",
@@ -135,6 +145,7 @@ class TransactionalProducer:
         missing = work.changes.keys() - high.keys()
         if any(work.changes[partition] for partition in missing):
             raise BugError(f"committed, but no delivery report for the changelog of partitions {sorted(missing)}")
+        self.trouble = ""
         return Verdict.COMMITTED, high
 
     def _send_offsets(self, positions: list[TopicPartition], identity: Identity) -> None:
@@ -160,12 +171,17 @@ class TransactionalProducer:
             self._until_done(self._producer.abort_transaction)
         except KafkaException as second:
             raise BrokerError(f"producer {self._transactional_id}: {error}; then: {second.args[0]}") from second
+        self._producer.poll(0)  # reports on what was refused
+        self.trouble = self._refusal or str(error)
+        self._refusal = ""
         if error.name() == INSTANCE_REPLACED:
             raise ReplacedError(f"member {self._transactional_id} was replaced by a worker of the same name") from exc
         return Verdict.FENCED if error.name() in GROUP_FENCED else Verdict.ABORTED
 
     def _produce(self, output: Output, report: Callable[[object, Message], None] | None) -> None:
         topic, value, key, partition, headers = output
+        if report is None and self.trouble:  # a call for each record is dear: only where something was refused before
+            report = self._report_refusal(output)
         while True:
             try:
                 if headers:
@@ -176,8 +192,22 @@ class TransactionalProducer:
                     self._producer.produce(topic, value, key, partition, report)
             except BufferError:  # the local queue is full: let it drain
                 self._producer.poll(0.1)
+            except KafkaException as exc:
+                self._note_refusal(output, exc.args[0], output.partition)
+                raise
             else:
                 return
+
+    def _report_refusal(self, output: Output) -> Callable[[Any, Message], None]:
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is not None and error.name() not in PURGED:
+                self._note_refusal(output, error, message.partition())
+
+        return report
+
+    def _note_refusal(self, output: Output, error: KafkaError, partition: int | None) -> None:
+        """Keep the first one: the others follow from it."""
+        self._refusal = self._refusal or f"{output.topic}/{partition} refuses {_described(output)}: {error}"
 
     def _until_done(self, call: Callable[[float], None]) -> None:
         """Retriable means "call me again": begin or abort in its place would leave the outcome unknown."""
@@ -206,6 +236,15 @@ def _note_position(high: dict[int, int]) -> Callable[[object, Message], None]:
             high[partition] = offset + 1
 
     return report
+
+
+def _described(output: Output) -> str:
+    """Say which record it is: a dead letter by the record that it was made of."""
+    headers = dict(output.headers)
+    names = ("dlq-origin-topic", "dlq-origin-partition", "dlq-origin-offset")
+    origin = "/".join(headers[name].decode(errors="replace") for name in names if name in headers)
+    what = f"the dead letter of {origin}" if origin else "a record"
+    return f"{what}, {record_bytes(output)} bytes with key {(output.key or b'')[:SHOWN_KEY_BYTES]!r}"
 
 
 def record_bytes(output: Output) -> int:

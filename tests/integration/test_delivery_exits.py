@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import threading
 
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from pipeline.delivery.broker_wait import wait_for_broker
 from pipeline.delivery.exits import ExitCode
@@ -46,6 +48,47 @@ def test_five_aborts_in_a_row_end_the_worker(stage_factory, reader, broker):
     worker.start(toy=worker.toy.without_faults())
     out.until_count(50)
     assert outputs_once("parallel", out.read_to_end(), sent)
+
+
+def shrink(admin, topic, largest_bytes=1_000):
+    """Let a topic take no larger record."""
+    entry = ConfigEntry("max.message.bytes", str(largest_bytes), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(END_S)
+
+
+def drop(admin, topic):
+    """Remove a topic and wait until it is gone."""
+    admin.delete_topics([topic])[topic].result(END_S)
+    until(lambda: topic not in admin.list_topics(timeout=END_S).topics, "a topic gone")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [("parallel", shrink), ("ordered", shrink), ("ordered", drop)],
+    ids=["parallel-too small", "ordered-too small", "missing"],
+)
+def test_a_dead_letter_that_can_not_be_written_is_named(stage_factory, reader, broker, admin, case):
+    """It stops every partition of the worker; the last line says which record and which topic. Nothing is lost."""
+    kind, spoil = case
+    stage = stage_factory(kind, partitions=1)
+    topic = stage.toy.inputs[0]
+    letters = f"{topic}-dlq"
+    poison = b"poison:" + random.Random(0).randbytes(5_000)
+    spoil(admin, letters)
+    produce(broker.bootstrap, topic, [(b"bad", poison), (b"good", b"v:good")])
+    worker = stage.worker("a").start()
+    assert ExitCode.BROKER == worker.exit_status()
+    worker.says("5 transactions were aborted in a row: ")
+    worker.says(f"{letters}/")
+    worker.says(f"the dead letter of {topic}/0/0, ")
+    out = reader(stage.toy.out)
+    assert [] == out.read_to_end()
+    admin.create_topics([NewTopic(letters, 1)])[letters].exception(END_S)  # it may be there
+    shrink(admin, letters, 100_000)
+    worker.start()
+    out.until_count(1)
+    assert poison == reader(letters).until_count(1)[0].value
 
 
 def test_an_error_that_nobody_foresaw_ends_the_worker(stage_factory, reader, broker):

@@ -102,6 +102,7 @@ class Producer:
 
     def __init__(self):
         self.works, self.verdicts = [], []
+        self.trouble = ""
 
     def run(self, work):
         self.works.append(work)

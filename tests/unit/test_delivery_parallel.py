@@ -79,6 +79,7 @@ class Producer:
     def __init__(self):
         self.works = []
         self.verdicts = []
+        self.trouble = ""
 
     def run(self, work):
         self.works.append(work)
@@ -191,6 +192,15 @@ async def test_start_offsets_are_waited_for_as_long_as_is_configured(tmp_path, m
     )
     assert None is await world.runner.starts(Assignment(Identity("group", 1, "member"), frozenset(PLACES), {}))
     assert [7.0] == limits_s
+
+
+async def test_what_aborts_the_transactions_is_told_of_each_partition(world):
+    """One transaction serves all, so one record that is refused stops all of them: `headrace pending` says which."""
+    await world.assign()
+    world.producer.trouble = "in-dlq/1 refuses the dead letter of in/1/7"
+    assert {"its worker's transactions are aborted: in-dlq/1 refuses the dead letter of in/1/7"} == {
+        row.paused for row in world.runner.pending()
+    }
 
 
 async def test_slots_are_dealt_to_partitions(world):

@@ -44,6 +44,7 @@ class ScriptedProducer:
         self.plan = {}
         self.reports = []
         self.loses_reports = False
+        self.refused = {}
 
     def _note(self, name):
         self.calls.append(name)
@@ -60,7 +61,7 @@ class ScriptedProducer:
     def produce(self, *args, headers=None):
         self._note("produce")
         if args[4:] and args[4] is not None:
-            self.reports.append((args[4], args[3]))
+            self.reports.append((args[4], args[3], self.refused.get(args[0])))
 
     def send_offsets_to_transaction(self, positions, identity, timeout_s):
         self.sent = positions, identity
@@ -73,8 +74,8 @@ class ScriptedProducer:
         self._note("abort")
 
     def poll(self, timeout_s):
-        for report, partition in self.reports if not self.loses_reports else []:
-            report(None, SimpleNamespace(partition=lambda number=partition: number, offset=lambda: 41))
+        for report, partition, refusal in self.reports if not self.loses_reports else []:
+            report(refusal, SimpleNamespace(partition=lambda number=partition: number, offset=lambda: 41))
         self.reports = []
 
 
@@ -101,6 +102,36 @@ def test_a_transaction_has_one_order(producer):
 def test_partitions_are_chosen_as_java_chooses_them(producer):
     """Every topic is co-partitioned by murmur2; librdkafka's default is another hash."""
     assert "murmur2_random" == producer.script.options["partitioner"]
+
+
+ORIGIN = (("dlq-origin-topic", b"in"), ("dlq-origin-partition", b"4"), ("dlq-origin-offset", b"7"))
+
+
+def test_a_record_that_is_refused_is_named_at_the_second_try(producer):
+    """The commit says only that some delivery failed, and one record stops all partitions of the worker."""
+    letter = Output("in-dlq", b"v" * 1_000, b"key", 4, ORIGIN)
+    work = WORK._replace(outputs=[*WORK.outputs, letter])
+    producer.script.refused = {
+        "in-dlq": KafkaError(KafkaError.MSG_SIZE_TOO_LARGE),
+        "out": KafkaError(KafkaError._PURGE_QUEUE),
+    }
+    producer.script.plan["commit"] = [ABORTABLE, ABORTABLE]
+    assert Verdict.ABORTED is producer.run(work)[0]
+    assert "_INCONSISTENT" in producer.trouble
+    assert Verdict.ABORTED is producer.run(work)[0]
+    assert "in-dlq/4 refuses the dead letter of in/4/7, " in producer.trouble
+    assert "MSG_SIZE_TOO_LARGE" in producer.trouble
+    producer.script.refused = {}
+    assert Verdict.COMMITTED is producer.run(work)[0]
+    assert "" == producer.trouble
+
+
+def test_a_record_that_is_refused_at_once_is_named_at_once(producer):
+    """As where its topic is not there."""
+    producer.script.plan["produce"] = [error("UNKNOWN_TOPIC_OR_PART")]
+    assert Verdict.ABORTED is producer.run(WORK)[0]
+    assert "out/-1 refuses a record, " in producer.trouble
+    assert "b'a'" in producer.trouble
 
 
 def test_a_commit_that_may_be_repeated_is_repeated(producer):
