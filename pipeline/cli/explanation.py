@@ -91,8 +91,10 @@ _VERDICTS: Final[Mapping[tuple[str, str], str]] = {
     ("done", "robots"): "not fetched: robots.txt forbids it: {ending}",
     ("done", "dead_letter"): "not fetched: a dead letter ({reason}): {ending}",
     ("done", ""): "not fetched: it ended with {ending}",
+    ("refused", "withdrawn"): "not fetched: its task was withdrawn",
     ("refused", ""): "not fetched: refused by {because}",
     ("held", "definition"): "not fetched: it waits for the definition of its crawl",
+    ("held", "parse"): "not polled yet: the page of its last poll is not parsed",
     ("held", ""): "not fetched: held by {because}",
     ("out", ""): "being fetched: given out {since} ago on the {lane} lane",
 }
@@ -106,6 +108,8 @@ def _particulars(row: Row, now_ms: int) -> Iterator[str]:
         said.insert(0, f"wished or found {rfc3339(row['submitted_ms'])}")
     if said:
         yield printable(", ".join(said))
+    if "interval_ms" in row.get("facts", {}):
+        yield _polling(row["facts"])
     for wait in row.get("waits", ())[1:]:
         if wait["why"] != "turn" or wait["facts"]["ahead"]:
             yield f"then: {_wait(wait, row, now_ms)}"
@@ -120,6 +124,12 @@ _PARTICULARS: Final = {
     "attempts": "{} attempts failed",
     "replays": "came back {} times from the dead letters",
 }
+
+
+def _polling(facts: Row) -> str:
+    news = "nothing new so far" if facts["changed_ms"] is None else f"the last news {rfc3339(facts['changed_ms'])}"
+    every, wished = _span(facts["interval_ms"]), _span(facts["wished_ms"])
+    return f"recurring: poll {facts['poll']}, every {every} now, {wished} wished; {news}"
 
 
 def _wait(wait: Row, row: Row, now_ms: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pipeline.contracts.codec import Codecs
-from pipeline.frontier.records import CRAWLS, DOMAINS, HELD, OUT, SEEN, SEPARATOR, USAGE, WAITING
+from pipeline.frontier.records import CRAWLS, DOMAINS, HELD, OUT, RECURRING, SEEN, SEPARATOR, USAGE, WAITING
 from pipeline.state.changelog import Changelog
 from pipeline.state.contract_rows import ContractRows
 from pipeline.topics import DAY_MS, FRONTIER_STATE
@@ -94,7 +94,7 @@ def rows_of_url(domain: str, url_key: bytes) -> Keep:
     about_domain = _about_domain(domain)
 
     def keep(table: str, key: bytes, row: bytes) -> bool:
-        if table == SEEN:
+        if table in {SEEN, RECURRING}:
             return key.endswith(url_key)
         if table in {WAITING, HELD}:
             return url_key in row  # a packed task holds its key

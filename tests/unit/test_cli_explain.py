@@ -48,6 +48,8 @@ def told(*crawls, **fields):
             standing("refused", "depth", "depth", facts={"limit": 2, "value": 3}),
             "not fetched: refused by depth: 3, at most 2",
         ),
+        (standing("refused", "withdrawn", "withdrawn"), "not fetched: its task was withdrawn"),
+        (standing("held", "parse", "awaits_parse"), "not polled yet: the page of its last poll is not parsed"),
         (
             standing("held", "budget", "domain_budget", facts={"limit": 5, "value": 4}),
             "not fetched: held by domain_budget: 4, at most 5",
@@ -90,6 +92,17 @@ def told(*crawls, **fields):
 def test_the_verdict_is_a_sentence(row, expected):
     """The answer comes first, with the number that decided and the one it was compared with."""
     assert verdict(row, NOW_MS).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("changed_ms", "news"), [(None, "nothing new so far"), (NOW_MS, "the last news 2023-11-14T22:13:20.000Z")]
+)
+def test_of_recurring_work_the_interval_is_told_as_it_is_and_as_it_was_wished(changed_ms, news):
+    """They differ, and somebody wonders why a page is asked so seldom."""
+    facts = {"poll": 7, "wished_ms": 60_000, "interval_ms": 90_000, "changed_ms": changed_ms}
+    row = standing("held", "parse", "awaits_parse", facts=facts)
+    line = list(lines_of_url(told(row)))[2]
+    assert f"    recurring: poll 7, every 1.5 min now, 1.0 min wished; {news}" == line
 
 
 def test_all_of_a_url_is_told_in_lines():
