@@ -14,7 +14,7 @@ from pipeline.contracts import load_codec
 from pipeline.delivery.api import Result
 from pipeline.fetch.gate import GateClock
 from pipeline.fetch.stage import FetchStage
-from pipeline.web.url import url_key
+from pipeline.web.url import canonical_form, url_key
 from tests.fakes import FakeRecord, MemoryView
 from tests.raw_site import RawSite, response
 
@@ -58,8 +58,8 @@ class World:
     def record(self, url: str, lane: str = "normal", **fields: Any) -> FakeRecord:
         """A lane record."""
         task = {
-            "crawl": "c", "url": url, "url_key": url_key(url), "delivery": 2, "attempt": 0, "priority": 3, "depth": 1,
-            "source": "s", "submitted_at_ms": 111, "emitted_at_ms": 222, "not_before_ms": 0, "delay_ms": 0,
+            "crawl": "c", "url": url, "url_key": url_key(canonical_form(url)), "delivery": 2, "attempt": 0, "priority": 3,
+            "depth": 1, "source": "s", "submitted_at_ms": 111, "emitted_at_ms": 222, "not_before_ms": 0, "delay_ms": 0,
             "timeout_ms": 0, "redirects": [], "etag": None, "last_modified": None, **fields,
         }  # fmt: skip
         value = CODECS.encode(topics.LANE_NORMAL.subject, task)

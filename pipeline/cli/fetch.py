@@ -18,9 +18,9 @@ from pipeline.fetch.body import Body
 from pipeline.fetch.client import Client, Response
 from pipeline.fetch.endings import Ending, judge, judge_error
 from pipeline.fetch.guard import AddressGuard
-from pipeline.fetch.redirects import STATUSES, Cookies, leads_back
+from pipeline.fetch.redirects import STATUSES, SamePage
 from pipeline.fetch.wishes import read_wishes
-from pipeline.web.url import canonicalize
+from pipeline.web.url import CanonicalUrl, canonicalize
 
 
 @click.command()
@@ -50,7 +50,7 @@ def fetch(
     belong to a crawl, are not looked at.
     """
     settings = load(config_file).settings.fetch
-    start = canonicalize(url).href
+    start = canonicalize(url)
     guard = AddressGuard([*settings.allow_addresses, *allow_addresses])
     look = asyncio.run(_look(start, settings, guard))
     if body_file is not None and look.response is not None:
@@ -72,7 +72,7 @@ class _Look:
 
     Attributes:
         url: the last one that was asked for.
-        chain: canonical URLs that led to it, the oldest first.
+        chain: URLs that led to it, the oldest first.
         response: the last answer; None where the last request had none.
         ending: how it ended.
         elapsed_s: all requests together.
@@ -85,17 +85,18 @@ class _Look:
     elapsed_s: float
 
 
-async def _look(start: str, settings: Fetch, guard: AddressGuard) -> _Look:
-    url, chain, cookies, gates = start, list[str](), Cookies(), 0
+async def _look(start: CanonicalUrl, settings: Fetch, guard: AddressGuard) -> _Look:
+    page, chain, turns = SamePage(start), list[str](), 0
     began_s = time.monotonic()
     async with Client(settings, guard) as client:
         while True:
+            url = page.url.wire
             try:
-                response = await client.get(url, headers=cookies.headers(), wants=_is_final)
+                response = await client.get(url, headers=page.headers(), wants=_is_final)
             except SiteError as exc:
                 return _Look(url, chain, None, judge_error(exc), time.monotonic() - began_s)
-            if gates < settings.max_redirects and leads_back(response, url) and cookies.take(response):
-                gates += 1
+            if turns < settings.max_redirects and page.goes_on(response):
+                turns += 1
                 continue
             ending = judge(
                 response,
@@ -109,7 +110,7 @@ async def _look(start: str, settings: Fetch, guard: AddressGuard) -> _Look:
             if ending.location is None:
                 return _Look(url, chain, response, ending, time.monotonic() - began_s)
             chain.append(url)
-            url, cookies, gates = ending.location.href, Cookies(), 0
+            page, turns = SamePage(ending.location), 0
 
 
 def _is_final(response: Response) -> bool:

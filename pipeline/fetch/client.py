@@ -145,7 +145,7 @@ class Client:
         """Ask for one URL, once.
 
         Args:
-            url: canonical; it is asked for as it is.
+            url: a wire URL; it is asked for as it is.
             headers: added to those that every request has.
             timeout_s: time for all of it; None takes the configured one.
             limits: what the body may cost; None takes the configured ones.

@@ -12,7 +12,7 @@ from pipeline.fetch.body import BodyTooLarge
 from pipeline.fetch.client import Response
 from pipeline.fetch.guard import RefusedAddress
 from pipeline.fetch.wishes import NOTHING, Wishes
-from pipeline.web.url import CanonicalUrl
+from pipeline.web.url import CanonicalUrl, canonical_form
 
 Outcome = Literal[
     "FETCHED",
@@ -101,8 +101,8 @@ def judge(
 
     Args:
         response: the answer.
-        url: what was asked for, canonical.
-        chain: canonical URLs that led to it, the oldest first.
+        url: what was asked for.
+        chain: URLs that led to it, as they were asked for, the oldest first.
         max_redirects: longest chain.
         is_conditional: whether validators were sent.
         retry_truncated: whether a page that is not whole may be asked for again; else it is taken as it is.
@@ -115,7 +115,7 @@ def judge(
     if status in redirects.STATUSES:
         try:
             location = redirects.target(response, url)
-            reason = _chain_fault(location.href, url, chain, max_redirects)
+            reason = _chain_fault(location.href, [*chain, url], max_redirects)
         except SiteError as exc:
             reason = exc.reason
         outcome = "HTTP_ERROR" if reason else "REDIRECTED"
@@ -141,10 +141,11 @@ def judge_error(error: SiteError) -> Ending:
     return Ending(_outcome_of(error), error.reason)
 
 
-def _chain_fault(location: str, url: str, chain: Collection[str], max_redirects: int) -> str:
-    if location == url or location in chain:
+def _chain_fault(location: str, asked: Collection[str], max_redirects: int) -> str:
+    """Say what is wrong with a canonical location; a site that adds another parameter at each turn is a loop, too."""
+    if location in map(canonical_form, asked):
         return "redirect_loop"
-    return "too_many_redirects" if len(chain) >= max_redirects else ""
+    return "too_many_redirects" if len(asked) > max_redirects else ""
 
 
 def _judge_page(response: Response, *, retry_truncated: bool) -> tuple[Outcome, str]:

@@ -1,4 +1,4 @@
-"""Redirects: where a response sends us, and the cookies of a site that sends us to the same page again."""
+"""Redirects: where a response sends us, and how a page is asked for again that a site sends us back to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GONE: Final = re.compile(r";[ \t]*max-age[ \t]*=[ \t]*(?:0|-[0-9]+)[ \t]*(?:;|$
 
 
 def target(response: Response, base: str) -> CanonicalUrl:
-    """Return the canonical URL that a redirect names.
+    """Return the URL that a redirect names.
 
     Args:
         response: with one of `STATUSES`.
@@ -44,28 +44,69 @@ def target(response: Response, base: str) -> CanonicalUrl:
         raise SiteError("bad_location", str(exc)) from exc
 
 
-def leads_back(response: Response, url: str) -> bool:
-    """Whether a response is a redirect to the very page that was asked for."""
+def leads_back(response: Response, url: CanonicalUrl) -> CanonicalUrl | None:
+    """Return the target of a redirect to the very page that was asked for, in whatever spelling; None for all else."""
     if response.status not in STATUSES:
-        return False
+        return None
     try:
-        return target(response, url).href == url
+        location = target(response, url.wire)
     except SiteError:
-        return False
+        return None
+    return location if location.href == url.href else None
+
+
+class SamePage:
+    """One page within one fetch, which its site may send us back to.
+
+    It may do so under another spelling of the URL (`/a` leads to `/a?utm_source=rss`, `/~u` to `/%7Eu`), or for a
+    cookie that it sets on the way (a cookie gate). Neither can be handed on: by its key it would be the same task. So
+    the page is asked for again, until its site leads to a spelling that it was asked for by already, with the same
+    cookies: the answer would be the same, too.
+
+    Args:
+        url: to begin with.
+
+    Attributes:
+        url: to ask for next.
+    """
+
+    def __init__(self, url: CanonicalUrl) -> None:
+        self.url = url
+        self._cookies = Cookies()
+        self._asked: set[tuple[str, str | None]] = set()
+
+    def headers(self) -> dict[str, str]:
+        """Return the header for the next request, none while there are no cookies."""
+        return self._cookies.headers()
+
+    def goes_on(self, response: Response) -> bool:
+        """Take the response to the last request; return whether the page is to be asked for again."""
+        location = leads_back(response, self.url)
+        if location is None:
+            return False
+        self._asked.add(self._question(self.url))
+        self._cookies.take(response)
+        if self._question(location) in self._asked:
+            return False
+        self.url = location
+        return True
+
+    def _question(self, url: CanonicalUrl) -> tuple[str, str | None]:
+        return url.wire, self.headers().get("Cookie")
 
 
 class Cookies:
-    """Cookies within one fetch of one URL: a cookie gate sets one and sends us to where we are.
+    """Cookies within one fetch of one page.
 
-    They go back only to the URL that set them, so their Domain and Path are met; nothing is kept after the fetch.
+    They go back only to the page that set them: the host is the same, and so is the path but for its escapes. So their
+    Domain and Path are met; nothing is kept after the fetch.
     """
 
     def __init__(self) -> None:
         self._pairs: dict[str, str] = {}
 
-    def take(self, response: Response) -> bool:
-        """Take what a response sets; return whether that changed anything."""
-        before = dict(self._pairs)
+    def take(self, response: Response) -> None:
+        """Take what a response sets."""
         for value in response.values(b"set-cookie"):
             line = value.decode("latin-1")
             pair, _, _ = line.partition(";")
@@ -77,7 +118,6 @@ class Cookies:
                 self._pairs.pop(name, None)
             elif name in self._pairs or len(self._pairs) < MAX_COOKIES:
                 self._pairs[name] = content
-        return self._pairs != before
 
     def headers(self) -> dict[str, str]:
         """Return the request header, none while there are no cookies."""

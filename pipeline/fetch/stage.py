@@ -36,6 +36,7 @@ from pipeline.fetch.robots_cache import RobotsCache, origin_of
 from pipeline.fetch.transport import UNSENT, StaleMembership
 from pipeline.fetch.wishes import NOTHING, Wishes, read_wishes
 from pipeline.web.domains import registrable_domain
+from pipeline.web.robots import RobotsRules
 from pipeline.web.url import CanonicalUrl, canonicalize
 
 PACK_FROM_BYTES: Final = 1024
@@ -58,12 +59,13 @@ class _Visit:
 
     Attributes:
         task: the lane record.
-        url: where it goes.
+        url: where it goes; within the fetch it may become another spelling of the same page.
         domain: registrable domain, as the record's key has it.
         partition: the one it came from.
         began_ms: when the first request for the page was made, ms since the epoch; else when work on it began.
         requests: requests for the page.
         spent_s: time they took.
+        rules: of robots.txt; None where there are none.
         crawl_delay_s: what robots.txt asks for; None for nothing.
         response: the last answer.
         asked: what its headers ask for.
@@ -78,6 +80,7 @@ class _Visit:
     began_ms: int
     requests: int = 0
     spent_s: float = 0.0
+    rules: RobotsRules | None = None
     crawl_delay_s: float | None = None
     response: Response | None = None
     asked: Wishes = NOTHING
@@ -209,7 +212,11 @@ class FetchStage:
             denied = await self._ask_robots(visit)
             if denied is not None:
                 return denied
-        cookies = redirects.Cookies()
+        return await self._ask_page(visit)
+
+    async def _ask_page(self, visit: _Visit) -> Ending:
+        """Ask for the page, again where its site leads back to it."""
+        page = redirects.SamePage(visit.url)
         for hop in range(self._settings.max_redirects + 1):
             slot = await self._gate.acquire(
                 visit.domain,
@@ -224,7 +231,7 @@ class FetchStage:
                 return Ending("NETWORK_ERROR", "hop_deferred") if hop else self._deferred(slot, "gate")
             with slot:
                 try:
-                    response = await self._request(visit, cookies)
+                    response = await self._request(visit, page.headers())
                 except SiteError as exc:
                     return judge_error(exc)
                 except AddressBusy as exc:
@@ -232,11 +239,15 @@ class FetchStage:
                     if hop:
                         return Ending("NETWORK_ERROR", "hop_deferred")
                     return self._deferred(Deferred(exc.not_before), "address_gate")
-            if not redirects.leads_back(response, visit.url.href) or not cookies.take(response):
+            if not page.goes_on(response):
                 break
+            visit.url = page.url
+            denied = self._denied(visit)
+            if denied is not None:
+                return denied
         return judge(
             response,
-            url=visit.url.href,
+            url=visit.url.wire,
             chain=visit.task["redirects"],
             max_redirects=self._settings.max_redirects,
             is_conditional=bool(_validators(visit.task)),
@@ -258,15 +269,26 @@ class FetchStage:
         visit.robots_wish_ms = robots.wish_until_ms
         if robots.state == "CLOSED":
             return Ending("ROBOTS_UNREACHABLE", robots.reason, robots.status, not_before_ms=robots.expires_at_ms)
-        if robots.rules is not None:
-            agent = self._settings.user_agent
-            visit.crawl_delay_s = robots.rules.crawl_delay_s(agent)
-            verdict = robots.rules.verdict(agent, visit.url.href)
-            if not verdict.allowed:
-                return Ending("ROBOTS_DENIED", f"disallowed:{verdict.line}")  # line of robots.txt
-        return None
+        if robots.rules is None:
+            return None
+        visit.rules = robots.rules
+        visit.crawl_delay_s = robots.rules.crawl_delay_s(self._settings.user_agent)
+        denied = self._denied(visit)
+        if denied is None or visit.url.wire == visit.url.href:
+            return denied
+        # A rule against tracking links means the links; the page itself may be free.
+        visit.url = visit.url._replace(wire=visit.url.href)
+        return self._denied(visit)
 
-    async def _request(self, visit: _Visit, cookies: redirects.Cookies) -> Response:
+    def _denied(self, visit: _Visit) -> Ending | None:
+        """Return the ending of a task whose URL robots.txt disallows, as it is written."""
+        if visit.rules is None:
+            return None
+        verdict = visit.rules.verdict(self._settings.user_agent, visit.url.wire)
+        # The number is a line of robots.txt.
+        return None if verdict.allowed else Ending("ROBOTS_DENIED", f"disallowed:{verdict.line}", asked=visit.asked)
+
+    async def _request(self, visit: _Visit, cookies: dict[str, str]) -> Response:
         """Ask once; whatever comes of it is noted in the visit."""
         allowed_s = visit.task["timeout_ms"] / 1000 or self._settings.total_s
         began = self._now()
@@ -274,8 +296,8 @@ class FetchStage:
             visit.began_ms = int(began * 1000)
         try:
             response = visit.response = await self._client.get(
-                visit.url.href,
-                headers={**_validators(visit.task), **cookies.headers()},
+                visit.url.wire,
+                headers={**_validators(visit.task), **cookies},
                 timeout_s=max(0.0, allowed_s - visit.spent_s),
                 wants=wants_page,
             )
@@ -375,7 +397,7 @@ class FetchStage:
                 "outcome": ending.outcome,
                 "status": ending.status,
                 "reason": ending.reason,
-                "location": ending.location and ending.location.href,
+                "location": ending.location and ending.location.wire,
                 "address": ending.address,
                 "retry_after_ms": None if wish_s is None else now_ms + math.ceil(wish_s * 1000),
                 "rate_limit_reset_ms": limit and now_ms + math.ceil(limit.reset_s * 1000),
@@ -399,7 +421,7 @@ class FetchStage:
         value = self._encode_task(
             {
                 "crawl": task["crawl"],
-                "url": location.href,
+                "url": location.wire,
                 "priority": task["priority"],
                 "depth": task["depth"],
                 "source": task["source"],

@@ -7,8 +7,9 @@ from pipeline.fetch.body import Body, BodyTooLarge
 from pipeline.fetch.client import Response
 from pipeline.fetch.endings import Ending, judge, judge_error, wants_page
 from pipeline.fetch.guard import RefusedAddress
-from pipeline.fetch.redirects import Cookies, leads_back, target
+from pipeline.fetch.redirects import Cookies, SamePage, leads_back, target
 from pipeline.fetch.wishes import read_wishes
+from pipeline.web.url import canonicalize
 
 URL = "http://site.test/a"
 
@@ -178,29 +179,48 @@ def test_a_redirect_without_a_place_ends_the_way():
 
 
 def test_only_a_redirect_to_the_same_page_leads_back():
-    """A cookie gate is told from a redirect to another page by the key alone."""
-    assert leads_back(redirect("http://SITE.test:80/a#x"), URL)
-    assert not leads_back(redirect("/b"), URL)
-    assert not leads_back(redirect("::"), "http://site.test/b")
-    assert not leads_back(answer(302), URL)
-    assert not leads_back(answer(200, ("Location", "/a")), URL)
+    """A redirect to the same page is told from one to another page by the key alone."""
+    page = canonicalize(URL)
+    assert page == leads_back(redirect("http://SITE.test:80/a#x"), page)
+    assert canonicalize(f"{URL}?utm_source=x") == leads_back(redirect("?utm_source=x"), page)
+    assert page == leads_back(redirect("/a"), canonicalize(f"{URL}?utm_source=x"))
+    assert leads_back(redirect("/b"), page) is None
+    assert leads_back(redirect("::"), canonicalize("http://site.test/b")) is None
+    assert leads_back(answer(302), page) is None
+    assert leads_back(answer(200, ("Location", "/a")), page) is None
 
 
-def test_cookies_change_once():
+def test_a_page_is_asked_for_again_with_each_new_cookie_and_spelling():
     """A gate that sets the same cookie again and again is a loop."""
+    page, other = SamePage(canonicalize(URL)), canonicalize(f"{URL}?utm_source=x")
+    assert page.goes_on(answer(302, ("Location", "/a"), ("Set-Cookie", "seen=1")))
+    assert (canonicalize(URL), {"Cookie": "seen=1"}) == (page.url, page.headers())
+    assert page.goes_on(answer(302, ("Location", "?utm_source=x"), ("Set-Cookie", "seen=1")))
+    assert other == page.url
+    assert page.goes_on(answer(302, ("Location", "/a"), ("Set-Cookie", "seen=2")))
+    assert page.goes_on(answer(302, ("Location", "?utm_source=x"), ("Set-Cookie", "seen=3")))
+    assert not page.goes_on(answer(302, ("Location", "/a"), ("Set-Cookie", "seen=1")))
+    assert other == page.url
+
+
+def test_cookies_go_back_as_they_were_set():
+    """The last one of a name counts, and one that is to be forgotten is."""
     cookies = Cookies()
     assert {} == cookies.headers()
-    assert cookies.take(answer(302, ("Set-Cookie", "seen=1; Path=/"), ("Set-Cookie", "b=two words; HttpOnly")))
+    cookies.take(answer(302, ("Set-Cookie", "seen=1; Path=/"), ("Set-Cookie", "b=two words; HttpOnly")))
     assert {"Cookie": "seen=1; b=two words"} == cookies.headers()
-    assert not cookies.take(answer(302, ("Set-Cookie", "seen=1")))
-    assert cookies.take(answer(302, ("Set-Cookie", "seen=; Max-Age=0")))
+    cookies.take(answer(302, ("Set-Cookie", "seen=2")))
+    assert {"Cookie": "seen=2; b=two words"} == cookies.headers()
+    cookies.take(answer(302, ("Set-Cookie", "seen=; Max-Age=0")))
     assert {"Cookie": "b=two words"} == cookies.headers()
 
 
 @pytest.mark.parametrize("line", ["", "novalue", "=x", "a\x01=b", "a=b\x7f", "é=1", "a=é", "a=" + "x" * 5000])
 def test_cookies_that_are_no_cookies_are_left_out(line):
     """What a site sets is sent back in a header: nothing may stand there that is none."""
-    assert not Cookies().take(answer(302, ("Set-Cookie", line)))
+    cookies = Cookies()
+    cookies.take(answer(302, ("Set-Cookie", line)))
+    assert {} == cookies.headers()
 
 
 def test_the_number_of_cookies_is_bounded():

@@ -287,6 +287,67 @@ async def test_a_cookie_gate_is_passed_within_one_fetch(world):
     assert "cookie" not in world.site.requests[3].headers
 
 
+@pytest.mark.parametrize(("asked", "spelling"), [("/a", "/a?utm_source=rss"), ("/~u", "/%7Eu"), ("/a?gclid=1", "/a")])
+async def test_a_redirect_to_another_spelling_of_the_page_is_followed_within_the_fetch(world, asked, spelling):
+    """The same key cannot be handed on: without this the page would end as a loop, though its site has it."""
+    world.site.answers |= {asked: redirect(spelling), spelling: response(PAGE)}
+    handled = await world.handle(asked, delay_ms=100)
+    assert (("FETCHED", ""), 2) == (handled.kind, handled.outcome["requests"])
+    assert ["/robots.txt", asked, spelling] == world.site.targets
+    first, second = world.site.requests[-2:]
+    assert second.at - first.at >= 0.1
+    assert world.site.url(asked, "site.test") == handled.pages[0]["url"]
+
+
+async def test_spellings_that_lead_to_each_other_are_a_loop(world):
+    """Each is asked for once: the answers would be the same again."""
+    world.site.answers |= {"/a": redirect("/a?utm_source=rss"), "/a?utm_source=rss": redirect("/a")}
+    handled = await world.handle()
+    assert (("HTTP_ERROR", "redirect_loop"), 2) == (handled.kind, handled.outcome["requests"])
+    world.site.answers["/b"] = redirect("/a?utm_source=again")
+    handled = await world.handle("/b", redirects=[world.site.url("/a?utm_source=rss", "site.test")])
+    assert ("HTTP_ERROR", "redirect_loop") == handled.kind
+
+
+@pytest.mark.parametrize("configure", [{"max_redirects": 3}])
+async def test_spellings_without_end_end(world):
+    """A site may add another parameter at each turn."""
+    count = iter(range(100))
+
+    async def turn(_, writer):
+        writer.write(redirect(f"/a?utm_term={next(count)}"))
+
+    world.site.answers |= {"/a": turn, **{f"/a?utm_term={number}": turn for number in range(100)}}
+    handled = await world.handle()
+    assert (("HTTP_ERROR", "redirect_loop"), 4) == (handled.kind, handled.outcome["requests"])
+
+
+async def test_a_url_is_asked_for_as_it_was_found(world):
+    """That a parameter does not choose the page is a guess; so is that the site's robots.txt minds it."""
+    world.site.answers |= {
+        "/robots.txt": response(b"User-agent: *\nDisallow: /*?utm_source=x", content_type="text/plain"),
+        "/%7ea?utm_source=y": redirect("/%7eb?fbclid=1"),
+    }
+    handled = await world.handle("/%7ea?utm_source=y")
+    assert ["/robots.txt", "/%7ea?utm_source=y"] == world.site.targets
+    (task,) = (record for _, _, record in handled.tasks)
+    found, target = (world.site.url(path, "site.test") for path in ("/%7ea?utm_source=y", "/%7eb?fbclid=1"))
+    assert (target, [found], target) == (task["url"], task["redirects"], handled.outcome["location"])
+
+
+async def test_robots_that_forbid_a_spelling_leave_the_page(world):
+    """A rule against tracking links means the links: the page is asked for without them, where that is allowed."""
+    rules = b"User-agent: *\nDisallow: /*?utm_source\nDisallow: /b"
+    world.site.answers["/robots.txt"] = response(rules, content_type="text/plain")
+    assert ("FETCHED", "") == (await world.handle("/a?utm_source=x")).kind
+    assert ["/robots.txt", "/a"] == world.site.targets
+    assert ("ROBOTS_DENIED", "disallowed:3") == (await world.handle("/b?gclid=x")).kind
+    world.site.answers["/a"] = redirect("/a?utm_source=rss")
+    handled = await world.handle()
+    assert (("ROBOTS_DENIED", "disallowed:2"), 1) == (handled.kind, handled.outcome["requests"])
+    assert ["/robots.txt", "/a", "/a"] == world.site.targets
+
+
 @pytest.mark.parametrize("configure", [{"max_redirects": 3}])
 async def test_a_gate_that_never_opens_ends(world):
     """A cookie that changes each time looks like progress for ever."""
