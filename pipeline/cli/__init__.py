@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "robots": "pipeline.cli.robots:robots",
     "schemas": "pipeline.cli.schemas:schemas",
     "submit": "pipeline.cli.submit:submit",
+    "top": "pipeline.cli.top:top",
     "topics": "pipeline.cli.topics:topics",
     "up": "pipeline.cli.up:up",
     "url": "pipeline.cli.url:url",

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from pipeline import topics as table
 from pipeline.cli.explain import explain
+from pipeline.cli.top import top
 from pipeline.config import client_options, load
 from pipeline.contracts.codec import load_codec
 from pipeline.errors import BrokerError, InputError
@@ -141,6 +142,18 @@ def test_the_command_tells_in_words_and_as_json(alone):
     assert (0, True) == (said.exit_code, said.output.startswith("domain a.test: waiting: "))
     assert 1 == alone.command("http://never.test/").exit_code
     assert isinstance(alone.command("http://").exception, InputError)
+
+
+def test_top_shows_what_is_under_way(alone):
+    """Asked of the same workers, with the lags of the lanes beside it."""
+    said = CliRunner().invoke(top, ["--once", "--json", "--interval", "0.5"], env=alone.environ)
+    assert 0 == said.exit_code
+    seen = json.loads(said.output)
+    assert (["frontier-0"], PARTITIONS) == (seen["workers"], seen["partitions_told"])
+    (row,) = seen["domains"]
+    assert ("a.test", 4) == (row["domain"], sum(row["waiting"].values()) + row["out"])
+    assert row["out"] == seen["totals"]["out"] <= seen["lanes"]["normal"]
+    assert (2, 0.0) == (seen["totals"]["refused"], seen["per_s"]["seen"])
 
 
 def test_without_a_worker_the_state_is_read_from_kafka(alone):
