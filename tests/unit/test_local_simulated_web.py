@@ -277,11 +277,11 @@ def test_calendar_months_are_counted_from_the_first():
         assert number == month_number(month_target(number))
     for target in (
         "/calendar/",
-        "/calendar/2029-12",
-        "/calendar/2030-13",
-        "/calendar/2030-1",
+        "/calendar/2011-12",
+        "/calendar/2012-13",
+        "/calendar/2012-1",
         "/calendar/x-y",
-        "/2030-01",
+        "/2012-01",
     ):
         assert month_number(target) is None
 
