@@ -108,6 +108,7 @@ class ApiApp:
         self._under_way = 0
         self.app = web.Application(middlewares=[self._measured, self._bounded], client_max_size=settings.max_body_bytes)
         self.app.router.add_post(TASKS, self._submit)
+        self.app.router.add_delete(TASKS, self._withdraw)
         self.app.router.add_get(STATUS, self._status)
         self.app.router.add_get(EXPLAIN, self._explain)
         for path in pages:
@@ -146,13 +147,16 @@ class ApiApp:
         log.info("%s submitted %d tasks", user.name, len(wishes))
         return _answer(202, use.answer, {"Location": accepted.tasks[0].status} if len(wishes) == 1 else {})
 
+    async def _withdraw(self, request: web.Request) -> web.Response:
+        """Take a task back."""
+        wish = self._named(request, withdraw=True)
+        await asyncio.wrap_future(self._acceptor.accept([wish]))
+        return _answer(202, Accepted(tasks=[_accepted(wish)]).body(), {})
+
     async def _status(self, request: web.Request) -> web.Response:
         """Tell what has become of a task."""
-        user = self._asking(request, {"url"}, {"crawl"})
-        [verdict] = Checker(self._limits, Defaults(self._crawl, user.name)).check([Row(1, 1, dict(request.query))], {})
-        if not isinstance(verdict, Right):
-            raise invalid([verdict] if isinstance(verdict, Wrong) else [])
-        wish, crawl = verdict.wish, verdict.wish.record["crawl"]
+        wish = self._named(request)
+        crawl = wish.record["crawl"]
         known = await self._in_thread(self._explains.url, wish.url, crawl)
         row = next((row for row in known["crawls"] if row["crawl"] == crawl), {"state": "unknown"})
         said = {name: str(row.get(name) or "") for name in ("state", "why", "reason")}
@@ -177,6 +181,15 @@ class ApiApp:
             "X-Content-Type-Options": "nosniff",
         }
         return web.Response(body=body, headers=headers)
+
+    def _named(self, request: web.Request, *, withdraw: bool = False) -> Wish:
+        """Return the task that a query names."""
+        user = self._asking(request, {"url"}, {"crawl"})
+        checker = Checker(self._limits, Defaults(self._crawl, user.name, withdraw=withdraw))
+        [verdict] = checker.check([Row(1, 1, dict(request.query))], {})
+        if isinstance(verdict, Right):
+            return verdict.wish
+        raise invalid([verdict] if isinstance(verdict, Wrong) else [])
 
     def _asking(self, request: web.Request, needed: set[str], also: set[str]) -> User:
         """Return who asks, where the query has what it needs and nothing unknown."""

@@ -56,7 +56,7 @@ def describe(version: str, settings: Api) -> dict[str, Any]:
         },
         "security": [{"token": []}],
         "paths": {
-            TASKS: {"post": _submit()},
+            TASKS: {"post": _submit(), "delete": _withdraw()},
             STATUS: {"get": _query("status", "What has become of a task", [_URL, _CRAWL], TaskStatus)},
             EXPLAIN: {"get": _query("explain", "What the frontier knows", [_OR_URL, _OR_DOMAIN, _CRAWL], Explanation)},
         },
@@ -87,6 +87,16 @@ def _submit() -> dict[str, Any]:
         ],
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
         "responses": {"202": _response("Accepted", Accepted), **_refusals(_OF_TASKS)},
+    }
+
+
+def _withdraw() -> dict[str, Any]:
+    return {
+        "operationId": "withdraw",
+        "summary": "Take a task back",
+        "description": "What waits is refused and recurring work ends; 202 as for a task that is submitted.",
+        "parameters": [_URL, _CRAWL],
+        "responses": {"202": _response("Accepted", Accepted), **_refusals(_OF_QUERIES)},
     }
 
 

@@ -65,6 +65,7 @@ class TaskWriter:
             for wish in wishes
         ]
         work = Work(outputs, {}, {}, _NOBODY, alone=True)
+        trouble = ""
         for _ in range(TRIES):
             producer = self._open()
             # What this one leaves open the next one ends. After an abort librdkafka may be about to get another epoch,
@@ -78,7 +79,8 @@ class TaskWriter:
             if verdict is Verdict.COMMITTED:
                 self._producer = producer
                 return
-        raise BrokerError(f"the broker has ended {TRIES} transactions; nothing was written")
+            trouble = producer.trouble
+        raise BrokerError(f"the broker has ended {TRIES} transactions, nothing was written: {trouble}")
 
     def _open(self) -> TransactionalProducer:
         if self._producer is None:

@@ -14,6 +14,7 @@ from pipeline.delivery.api import Output
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.transactions import TransactionalProducer, Verdict, Work
 from pipeline.ops import submission
+from pipeline.tasks import records
 from pipeline.web.partition import partition_for
 from tests.frontier_world import CODECS, Bench, make_stage, make_task
 
@@ -43,7 +44,7 @@ def test_kaf_16_a_workers_producer_agrees(broker, topic_factory, reader):
 def test_kaf_16_the_seeders_producer_agrees(broker, topic_factory, reader, monkeypatch):
     """A task that comes in lies where its domain's frontier reads; an IP address is its own domain."""
     topic = topic_factory(partitions=PARTITIONS)
-    monkeypatch.setattr(submission, "TASKS", replace(topics.TASKS, name=topic))
+    monkeypatch.setattr(records, "TASKS", replace(topics.TASKS, name=topic))
     hosts = ["news.example.com", "a.example", "www.example.org", "192.0.2.7", *(f"h{n}.example" for n in range(40))]
     sender = submission.Submission({"bootstrap.servers": broker.bootstrap}, load_codec())
     sender.submit([f"http://{host}/" for host in hosts], "c", 3, 0.0)

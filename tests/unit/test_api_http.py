@@ -175,6 +175,21 @@ async def test_many_tasks_are_one_batch(world, body):
     assert (["default", "c"], 1) == ([task["crawl"] for task in answer.json()["tasks"]], answer.json()["repeated"])
 
 
+async def test_a_task_is_taken_back(world):
+    """Recurring work would go on for ever."""
+    wishes = []
+    accept = world.acceptor.accept
+    world.acceptor.accept = lambda given: wishes.extend(given) or accept(given)
+    headers = {"Authorization": f"Bearer {SECRET}gina"}
+    answer = await world.client.delete("/v1/tasks", params={"url": "HTTP://a.test", "crawl": "c"}, headers=headers)
+    assert (202, "http://a.test/") == (answer.status_code, answer.json()["tasks"][0]["url"])
+    assert [("http://a.test/", "c", True)] == [
+        (wish.url, wish.record["crawl"], wish.record["withdraw"]) for wish in wishes
+    ]
+    problem(await world.client.delete("/v1/tasks", headers=headers), "bad-request")
+    problem(await world.client.delete("/v1/tasks", params={"url": "http://a.test/"}), "unauthorized")
+
+
 async def test_everything_that_is_wrong_is_told_and_nothing_is_accepted(world):
     """By task, line and field, as in a file."""
     document = problem(
@@ -365,7 +380,7 @@ async def test_places_and_methods_that_there_are_not(world):
     problem(await world.client.get("/nowhere"), "not-found")
     answer = await world.client.get("/v1/tasks")
     problem(answer, "method-not-allowed")
-    assert "POST" == answer.headers["allow"]
+    assert "DELETE,POST" == answer.headers["allow"]
 
 
 async def test_the_status_of_what_nobody_knows_is_unknown(world):
@@ -466,7 +481,7 @@ async def test_the_description_is_whole_and_that_of_this_api(world):
     assert set(FIELDS) == set(document["components"]["schemas"]["WrittenTask"]["properties"])
     assert ["url"] == document["components"]["schemas"]["WrittenTask"]["required"]
     operations = [(path, method) for path, row in document["paths"].items() for method in row]
-    assert [("/v1/tasks", "post"), ("/v1/status", "get"), ("/v1/explain", "get")] == operations
+    assert [("/v1/tasks", "post"), ("/v1/tasks", "delete"), ("/v1/status", "get"), ("/v1/explain", "get")] == operations
     described = {status for row in document["paths"].values() for one in row.values() for status in one["responses"]}
     assert {str(status) for status, _ in KINDS.values()} - {"404", "405"} <= described
     assert "vip: 100, then 20 a second" in document["info"]["description"]

@@ -24,6 +24,7 @@ class Producer:
     def __init__(self, options, transactional_id, timeout_s, compression):
         self.endings = [Verdict.COMMITTED]
         self.opened = 0
+        self.trouble = "a record is too large"
         self.works = []
         Producer.made.append(self)
 
@@ -77,7 +78,7 @@ def test_what_was_aborted_is_tried_again_by_another_producer(writer):
 def test_what_is_aborted_again_is_told(writer, monkeypatch):
     """Its sender must not believe that it is there."""
     monkeypatch.setattr(Producer, "run", lambda self, work: (Verdict.ABORTED, {}))
-    with pytest.raises(BrokerError, match="2 transactions; nothing was written"):
+    with pytest.raises(BrokerError, match="2 transactions, nothing was written: a record is too large"):
         writer.write([wish()])
 
 
