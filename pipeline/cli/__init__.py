@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "api": "pipeline.cli.api:api",
     "config": "pipeline.cli.config:config",
     "crawl": "pipeline.cli.crawl:crawl",
+    "define": "pipeline.cli.define:define",
     "demo": "pipeline.cli.demo:demo",
     "dlq": "pipeline.cli.dlq:dlq",
     "doctor": "pipeline.cli.doctor:doctor",
