@@ -22,10 +22,10 @@ from pipeline.contracts.codec import load_codec
 from pipeline.fetch.guard import AddressGuard
 from pipeline.local.crawl_plan import CrawlPlan, plan_crawl
 from pipeline.local.crawl_run import CrawlRun, CrawlStatus
-from pipeline.local.rules_file import read_rules
 from pipeline.local.stack import LocalStack, with_addresses
 from pipeline.local.supervisor import Fleet
 from pipeline.ops import topics
+from pipeline.ops.definition_file import read_rules
 from pipeline.topics import STAGES, all_names
 
 LOOK_S = 1.5
