@@ -78,7 +78,8 @@ def _because(row: Row) -> str:
 
 
 def _ending(row: Row) -> str:
-    words = (row.get("outcome"), row.get("status"), "" if row["why"] == "dead_letter" else row["reason"])
+    reason = "" if row["why"] == "dead_letter" else row["reason"].replace("disallowed:", "by line ")
+    words = (row.get("outcome"), row.get("status"), reason)
     return " ".join(str(word) for word in words if word)
 
 
@@ -88,6 +89,7 @@ _VERDICTS: Final[Mapping[tuple[str, str], str]] = {
     ("unknown", "dead_letter"): "not fetched: its task is a dead letter ({reason})",
     ("unknown", ""): "unknown; as a link it would be refused by {because}",
     ("done", "seen"): "fetched: {ending}; seen, so further links and tasks change nothing",
+    ("done", "redirected"): "led elsewhere: {ending}; what became of the page is told by the URL that it led to",
     ("done", "robots"): "not fetched: robots.txt forbids it: {ending}",
     ("done", "dead_letter"): "not fetched: a dead letter ({reason}): {ending}",
     ("done", ""): "not fetched: it ended with {ending}",
@@ -187,7 +189,8 @@ def _domain_lines(domain: str, state: Row, now_ms: int) -> Iterator[str]:
     queue = "waiting tasks not counted" if waiting is None else f"waiting: {counts or 'none'}"
     made_by = max(state["delays_ms"], key=state["delays_ms"].__getitem__)
     pause = f"pause {_span(state['delays_ms'][made_by])} ({printable(made_by)})"
-    yield f"domain {domain}: {queue}; out: {state['out']}; {pause}"
+    parked = "parked; " if state["parked"] else ""
+    yield f"domain {domain}: {parked}{queue}; out: {state['out']}; {pause}"
     for wait in state["waits"]:
         yield f"  {domain_wait(wait, now_ms)}"
     due_ms = min(state["next_due_ms"].values(), default=0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any, Final
 
-from pipeline.frontier.days import day_of, days_of
+from pipeline.frontier.days import day_of, days_of, on_day
 from pipeline.frontier.insight import Insight
 from pipeline.frontier.outcomes import SUCCESSES
 from pipeline.frontier.policy import CrawlPolicy, why
@@ -50,9 +50,9 @@ class Standing:
     Attributes:
         crawl: id of the crawl.
         state: `unknown`, `waiting`, `held`, `out`, `done` or `refused`.
-        why: what decided. For done `seen`, `robots` or `failed`; for refused `scope`, `depth`, `budget`, `trap`,
-            `withdrawn` or `url`; for held `budget`, `definition` or `parse`; for waiting what it waits for first (see
-            `Wait`); `out`; for unknown what would refuse its link, `definition`, or `unknown`.
+        why: what decided. For done `seen`, `redirected`, `robots` or `failed`; for refused `scope`, `depth`, `budget`,
+            `trap`, `withdrawn` or `url`; for held `budget`, `definition` or `parse`; for waiting what it waits for
+            first (see `Wait`); `out`; for unknown what would refuse its link, `definition`, or `unknown`.
         reason: machine-readable, as it is recorded; empty where there is none.
         facts: what the decision rests on, such as a limit and what it is compared with.
         depth: links followed from a start point.
@@ -128,8 +128,8 @@ class _Asked:
         if row.state is not UrlState.PENDING:
             about = replace(about, day=str(EPOCH + timedelta(days=row.day)))
         if row.state is UrlState.DONE:
-            word = "seen" if row.outcome in SUCCESSES else "robots" if row.outcome in _ROBOTS else "failed"
             status = row.status or None
+            word = why_done(row.outcome)
             return replace(about, state="done", why=word, reason=row.reason, outcome=row.outcome, status=status)
         policy = self._insight.policies.get(crawl)
         if row.state is UrlState.REFUSED:
@@ -169,16 +169,20 @@ class _Asked:
         if policy is None:
             return {}
         usage = self._insight.usage(crawl, self._domain)
+        facts: dict[str, Any] = {}
         match reason:
             case "crawl_budget":
-                return {"limit": policy.max_pages, "of_day": policy.max_pages_per_day, "of_bytes": policy.max_bytes}
+                facts = {"limit": policy.max_pages, "of_day": policy.max_pages_per_day, "of_bytes": policy.max_bytes}
             case "domain_budget":
-                return {"limit": policy.max_pages_per_domain, "value": usage.brought, "charged": usage.charged}
+                facts = {"limit": policy.max_pages_per_domain, "value": usage.brought, "charged": usage.charged}
             case "domain_bytes":
-                return {"limit": policy.max_bytes_per_domain, "value": usage.bytes}
+                facts = {"limit": policy.max_bytes_per_domain, "value": usage.bytes}
             case "domain_day_budget":
-                return {"limit": policy.max_pages_per_domain_per_day, "value": usage.brought_on_day}
-        return {}
+                _, brought = on_day(usage.day, usage.brought_on_day, day_of(self._now_ms))
+                facts = {"limit": policy.max_pages_per_domain_per_day, "value": brought}
+            case "parameter_explosion":
+                facts = {"limit": self._insight.frontier.max_queries_per_path}
+        return facts
 
     def _polling(self, crawl: str, task: Task) -> dict[str, Any]:
         """Return how a URL is polled; empty for work that is done once."""
@@ -197,12 +201,23 @@ class _Asked:
         refusal = None if policy is None else why(policy, self._url, "", row.depth, self._now_ms)
         if refusal is not None and refusal.reason == row.reason:
             return _facts(refusal)
+        if row.reason == "scope" and policy is not None and policy.scope.by_source:
+            return {"detail": "a rule for its source, which is not kept"}
         # A start point may have set a lower depth than its crawl, and definitions change.
         return {"value": row.depth} if row.reason == "depth" else {}
 
 
 _TIMED: Final = frozenset({"not_before", "retry", "deferred", "interval", "backoff", "hold", "rate_limit"})
 """Waits that have a time of their own; the others last as long as the domain is busy."""
+
+
+def why_done(outcome: str) -> str:
+    """Return what an outcome means: `seen`, `redirected`, `robots` or `failed`."""
+    if outcome == "REDIRECTED":
+        return "redirected"
+    if outcome in SUCCESSES:
+        return "seen"
+    return "robots" if outcome in _ROBOTS else "failed"
 
 
 def why_refused(reason: str) -> str:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from pipeline.frontier.insight import MAX_COUNTED, Insight
+from pipeline.frontier.parked import PARKED_FROM_MS
 from pipeline.frontier.records import WAITING, Lane, PlaceKind, place_from_key
 from pipeline.frontier.waiting import waiting_prefix
 from pipeline.frontier.waits import Wait, delays_ms, domain_waits
@@ -46,6 +47,7 @@ class DomainStanding(NamedTuple):
         window_until_ms: until when the site counts the requests that it still allows; 0 where it has not said so.
         backoff_level: incidents since the last good answer.
         backoff_since_ms: when the last of them was noted; 0 for none.
+        parked: whether it must not be asked for longer than `PARKED_FROM_MS`.
         waits: what the next task waits for beside its own time, the latest first.
         crawls: those with a budget for each domain, at most `MAX_CRAWLS_TOLD`.
     """
@@ -60,6 +62,7 @@ class DomainStanding(NamedTuple):
     window_until_ms: int
     backoff_level: int
     backoff_since_ms: int
+    parked: bool
     waits: tuple[Wait, ...]
     crawls: tuple[DomainInCrawl, ...]
 
@@ -78,6 +81,7 @@ def explain_domain(insight: Insight, domain: str, now_ms: int, most: int = MAX_C
     waiting = {lane: count for lane, count in counts.items() if count is not None} if insight.queue_is_whole else None
     due_ms = _next_due_ms(insight, domain) if insight.queue_is_whole else {}
     out = insight.out(domain)
+    waits = tuple(domain_waits(insight, domain, None, now_ms))
     crawls = tuple(islice(_budgets(insight, domain), MAX_CRAWLS_TOLD))
     known = bool(out or any(pace) or due_ms or any(row.charged or row.held for row in crawls))
     return DomainStanding(
@@ -91,7 +95,8 @@ def explain_domain(insight: Insight, domain: str, now_ms: int, most: int = MAX_C
         window_until_ms=pace.share_until_ms,
         backoff_level=pace.backoff_level,
         backoff_since_ms=pace.backoff_began_ms,
-        waits=tuple(domain_waits(insight, domain, None, now_ms)),
+        parked=any((wait.until_ms or 0) > now_ms + PARKED_FROM_MS for wait in waits),
+        waits=waits,
         crawls=crawls,
     )
 

@@ -10,7 +10,7 @@ from pipeline.cli.explanation import lines_of_url, verdict
 NOW_MS = 1_700_000_000_000
 DOMAIN = {
     "known": True, "waiting": {"urgent": 0, "normal": 10_000, "bulk": 2}, "next_due_ms": {}, "out": 1,
-    "delays_ms": {"configured": 1_000, "crawl_delay a.test": 90_000}, "waits": [], "crawls": [],
+    "delays_ms": {"configured": 1_000, "crawl_delay a.test": 90_000}, "parked": False, "waits": [], "crawls": [],
 }  # fmt: skip
 
 
@@ -44,6 +44,7 @@ def told(*crawls, **fields):
             standing("refused", "scope", "scope", facts={"detail": "rule 2: DENY *.pdf"}),
             "not fetched: refused by scope: rule 2: DENY *.pdf",
         ),
+        (standing("done", "redirected", outcome="REDIRECTED", status=301), "led elsewhere: REDIRECTED 301; "),
         (
             standing("refused", "depth", "depth", facts={"limit": 2, "value": 3}),
             "not fetched: refused by depth: 3, at most 2",
@@ -60,7 +61,7 @@ def told(*crawls, **fields):
         ),
         (
             standing("done", "robots", "disallowed:12", outcome="ROBOTS_DENIED"),
-            "not fetched: robots.txt forbids it: ROBOTS_DENIED disallowed:12",
+            "not fetched: robots.txt forbids it: ROBOTS_DENIED by line 12",
         ),
         (
             standing(

@@ -72,6 +72,24 @@ def test_a_url_out_of_scope_is_told_with_the_rule():
     assert ("unknown", "scope", "scope") == why(bench, A + "never-found.pdf", "c")
 
 
+def test_a_rule_for_a_source_is_not_told_of_a_url_whose_source_is_not_kept():
+    """A wrong rule would be worse than none."""
+    scope = [{"action": "DENY", "pattern": "*", "source": "news.*"}]
+    bench = Bench(make_stage({"c": make_crawl("c", scope=scope)}))
+    bench.links([A], "c", source="news.desk")
+    assert ("refused", "scope", "scope") == why(bench, A, "c")
+    assert "a rule for its source, which is not kept" == told(bench, A, "c").facts["detail"]
+
+
+def test_a_url_that_led_elsewhere_is_not_called_fetched():
+    """Its page is under another URL."""
+    bench = Bench(make_stage())
+    bench.task(A)
+    (lane,) = bench.emitted()
+    bench.outcome(lane, "REDIRECTED", status=301, location="http://b.test/")
+    assert ("done", "redirected", "") == why(bench, A)
+
+
 def test_a_url_that_is_too_deep_is_told_with_limit_and_depth():
     """The number to change stands beside the one that was too large."""
     bench = Bench(make_stage({"c": make_crawl("c", max_depth=1)}))
@@ -302,6 +320,16 @@ def test_a_domain_is_told_with_its_queue_its_pace_and_its_budgets():
     assert 1 == standing.out
     assert {"configured": 1_000, "crawl_delay a.test": 3_000} == standing.delays_ms
     assert [("c", 2, 1, 2)] == [row[:4] for row in standing.crawls]
+
+
+def test_a_domain_is_parked_while_it_must_not_be_asked_for_long():
+    """It would look forgotten."""
+    bench = Bench(make_stage())
+    bench.links([A, A + "1"])
+    lane, _ = bench.emitted()
+    bench.outcome(lane, "RATE_LIMITED", status=429, retry_after_ms=START_MS + 3_600_000)
+    assert explain_domain(bench.frontier.insight(), "a.test", START_MS).parked
+    assert not explain_domain(bench.frontier.insight(), "a.test", START_MS + 3_599_000).parked
 
 
 def test_a_domain_that_nobody_has_heard_of_is_unknown():
