@@ -250,7 +250,9 @@ def _write(options: Mapping[str, str], topic: str, value: bytes) -> None:
         if error is not None:
             refused.append(error)
 
-    producer = Producer({**options, "enable.idempotence": True})
+    # No idempotence: to be given a producer id takes half a second. No retries either, so that an order is given once
+    # at most; whoever hears nothing asks again.
+    producer = Producer({**options, "enable.idempotence": False, "retries": 0, "linger.ms": 0})
     producer.produce(topic, value, partition=0, on_delivery=report)
     if producer.flush(CALL_TIMEOUT_S) or refused:
         raise BrokerError(f"{topic} could not be written: {refused or 'no answer'}")
