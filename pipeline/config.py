@@ -204,7 +204,7 @@ class Worker(Section):
 class Tasks(Section):
     """Tasks that people and programs submit, by file or by the API."""
 
-    max_file_bytes: int = Field(32 << 20, gt=0, description="largest file of tasks; about 200 bytes of memory a byte")
+    max_file_bytes: int = Field(16 << 20, gt=0, description="largest file of tasks; takes some 50 times its memory")
     min_interval_s: float = Field(1.0, ge=0.1, description="shortest pause between polls that a task may ask for")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PURE_ROOMS = ("web", "frontier", "parse")
+PURE_ROOMS = ("web", "tasks", "frontier", "parse")
 WALL_CLOCKS = frozenset({"now", "utcnow", "today"})
 CLOCKS = frozenset(
     name + suffix
