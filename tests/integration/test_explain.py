@@ -19,6 +19,7 @@ from pipeline.errors import BrokerError, InputError
 from pipeline.local.stack import LocalStack, with_addresses
 from pipeline.local.supervisor import Fleet
 from pipeline.ops import topics
+from pipeline.ops.control import ControlClient
 from pipeline.ops.explain import Explainer
 from pipeline.web.domains import registrable_domain
 from pipeline.web.partition import partition_for
@@ -142,6 +143,14 @@ def test_the_command_tells_in_words_and_as_json(alone):
     assert (0, True) == (said.exit_code, said.output.startswith("domain a.test: waiting: "))
     assert 1 == alone.command("http://never.test/").exit_code
     assert isinstance(alone.command("http://").exception, InputError)
+
+
+def test_a_question_that_makes_no_sense_is_answered_with_the_complaint(alone):
+    """Whoever may write to the topic may be mistaken; the worker goes on."""
+    client = ControlClient(client_options(alone.settings.broker), alone.codecs)
+    answer = next(client.ask("EXPLAIN", "frontier", ("", 0, 0), ANSWER_S, "no JSON"))
+    assert "could not answer" in answer["complaint"]
+    assert alone.explainer(answer_s=ANSWER_S, read_s=0).url(A)["known"]
 
 
 def test_top_shows_what_is_under_way(alone):
