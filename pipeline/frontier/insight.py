@@ -107,10 +107,11 @@ class Insight:
         return _count(self.view, WAITING, prefix + bytes((lane,)), end, most)
 
     def held(self, domain: str, crawl: str, most: int = MAX_COUNTED) -> int | None:
-        """Count the tasks that the budget of a domain holds in a crawl, as `waiting` does."""
+        """Count the tasks that the budgets of a domain hold in a crawl, as `waiting` does."""
         if not self.queue_is_whole:
             return None
-        return _count(self.view, HELD, held_prefix(Group(PlaceKind.HELD_DOMAIN, crawl, domain)), None, most)
+        groups = (Group(kind, crawl, domain) for kind in BY_DOMAIN)
+        return min(most, sum(_count(self.view, HELD, held_prefix(group), None, most) for group in groups))
 
 
 def _count(view: StateView, table: str, prefix: bytes, end: bytes | None, most: int) -> int:
