@@ -30,6 +30,10 @@ NOISE = [
     [("NETWORK_ERROR", {}), ("NETWORK_ERROR", {})],
     [("DEFERRED", {"requests": 0, "not_before_ms": int((START + 30) * 1000)})],
     [("FETCHED", {"crawl_delay_ms": 4_000})],
+    [("FETCHED", {"rate_limit_remaining": 0, "rate_limit_reset_s": 9})],
+    [("FETCHED", {"rate_limit_remaining": 3, "rate_limit_reset_s": 20})],
+    [("HTTP_ERROR", {"status": 503})],
+    [("HTTP_ERROR", {"status": 503, "retry_after_s": 50})],
 ]
 SEED = st.integers(0, 2**32 - 1)
 
@@ -68,7 +72,7 @@ class Site:
             page = self(url)
             if sum(kind == "NETWORK_ERROR" for kind, _ in page.first) >= 3:
                 continue
-            if page.ends == "FETCHED" or ("FETCHED", {"crawl_delay_ms": 4_000}) in page.first:
+            if page.ends == "FETCHED" or any(kind == "FETCHED" for kind, _ in page.first):
                 fetched.add(url)
                 todo += page.links
             elif page.target is not None:
