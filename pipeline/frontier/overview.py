@@ -12,8 +12,8 @@ from pipeline.frontier.records import Lane
 from pipeline.frontier.waiting import WaitingQueue
 from pipeline.frontier.waits import delays_ms, domain_waits
 
-MAX_LOOKED_AT: Final = 50_000
-"""Domains that are looked at for those that have most to do; some 20 ms."""
+MAX_LOOKED_AT: Final = 20_000
+"""Domains that are looked at for those that have most to do, those that were there first; some 20 ms."""
 MAX_TASKS: Final = 1_000
 """Waiting tasks of a lane of a domain that are counted at most."""
 _SUMMED: Final = ("waiting", "out", "seen", "done", "failed", "pages_fetched", "bytes_received", "links_received")
