@@ -415,3 +415,40 @@ async def test_a_timers_output_that_no_topic_takes_is_our_fault(world):
     await world.commit()
     assert [BugError] == [type(error) for error in world.crashed_with]
     world.crashed_with.clear()
+
+
+async def test_a_question_is_answered_between_two_rounds(world):
+    """Whoever looks must see what a transaction has left behind, not half of one."""
+    await world.assign()
+    world.stage.gate.clear()
+    await world.submit(FIRST, 1, 0, b"v", b"v")
+    round_in_work = asyncio.create_task(world.runner.commit())
+    await world.until(world.stage.entered.is_set)
+    question = asyncio.create_task(world.runner.ask(lambda logic: logic.view.get("s", b"count")))
+    world.stage.gate.set()
+    await asyncio.wait_for(round_in_work, LIMIT_S)
+    assert {0: None, 1: b"2"} == await asyncio.wait_for(question, LIMIT_S)
+    assert {1: b"2"} == await world.runner.ask(lambda logic: logic.view.get("s", b"count"), 1)
+
+
+async def test_nothing_is_said_of_a_partition_that_is_not_ours_any_more(world):
+    """Its new owner knows better, and two answers would be a riddle."""
+    assert {} == await world.runner.ask(lambda logic: True)
+    await world.assign()
+    assert {} == await world.runner.ask(lambda logic: True, 7)
+
+    def lose(logic):
+        world.app.consumer.current_assignment = None
+        return True
+
+    assert {} == await world.runner.ask(lose)
+
+
+async def test_a_question_that_fails_harms_nobody_but_its_asker(world):
+    """It is put by people, to a worker that has work to do."""
+    await world.assign()
+    with pytest.raises(ZeroDivisionError):
+        await world.runner.ask(lambda logic: 1 / 0)
+    await world.submit(FIRST, 0, 0, b"v")
+    await world.commit()
+    assert [1] == [position(work, FIRST, 0) for work in world.producer.works]
