@@ -10,6 +10,8 @@ from pipeline.delivery.worker import Worker
 from pipeline.fetch import holds, robots_cache
 from pipeline.fetch.stage import FetchStage
 from pipeline.ops.stage_counters import StageCounters
+from pipeline.ops.state_gauges import StateGauges
+from pipeline.state.memory import shared_memory
 from pipeline.topics import LANE_BULK, LANE_NORMAL, LANE_URGENT
 
 
@@ -18,6 +20,7 @@ def build(settings: Settings) -> Worker:
     worker = Worker("fetch", settings, max_poll_records=200, compression="none")  # bodies are packed already
     stage = FetchStage(settings, load_codec(settings.registry.lock), membership_is_fresh=worker.membership_is_fresh)
     worker.registry.register(StageCounters("fetch", stage.counters))
+    worker.registry.register(StateGauges("fetch", shared_memory()))
     urgent = max(1, round(settings.fetch.concurrency * settings.fetch.urgent_share))
     bulk = max(1, (settings.fetch.concurrency - urgent) // 3)
     normal = max(1, settings.fetch.concurrency - urgent - bulk)

@@ -15,7 +15,9 @@ from pipeline.frontier.records import TABLES
 from pipeline.frontier.stage import FrontierStage
 from pipeline.ops.parked_gauges import ParkedGauges
 from pipeline.ops.stage_counters import StageCounters
+from pipeline.ops.state_gauges import StateGauges
 from pipeline.state.contract_rows import ContractRows
+from pipeline.state.memory import shared_memory
 from pipeline.topics import CRAWLS, FRONTIER_STATE
 
 QUESTIONS = {"EXPLAIN": answer_explain, "TOP": answer_top}
@@ -39,6 +41,7 @@ def build(settings: Settings) -> Worker:
     )
     worker.registry.register(StageCounters("frontier", stage.counters))
     worker.registry.register(ParkedGauges(stage.parked))
+    worker.registry.register(StateGauges("frontier", shared_memory()))
     rows = ContractRows(codecs.encoder(FRONTIER_STATE.subject), codecs.decoder(FRONTIER_STATE.subject))
     worker.run_ordered(stage, TABLES, rows, settings.frontier.commit_interval_s)
 

@@ -8,6 +8,8 @@ from pipeline.config import Settings
 from pipeline.contracts.codec import load_codec
 from pipeline.delivery.cluster import cluster_mark
 from pipeline.delivery.worker import Worker
+from pipeline.ops.state_gauges import StateGauges
+from pipeline.state.memory import shared_memory
 from pipeline.store.segments import TABLES, Place, StoreStage
 from pipeline.topics import DOCUMENTS, SEGMENTS
 
@@ -22,6 +24,7 @@ def build(settings: Settings) -> Worker:
         encode_segment=codecs.encoder(SEGMENTS.subject),
         decode_segment=codecs.decoder(SEGMENTS.subject),
     )
+    worker.registry.register(StateGauges("store", shared_memory()))
     worker.run_ordered(stage, TABLES, interval_s=settings.store.segment_s)
 
     @worker.agent

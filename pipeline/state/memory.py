@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+from weakref import WeakSet
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, WriteBufferManager
 
@@ -24,15 +26,39 @@ COMPACT_DELETIONS: Final = 1_000
 reader would have to step over each."""
 
 
+class StoreFigures(NamedTuple):
+    """What a store takes.
+
+    Attributes:
+        rows: by table, estimated: those that were overwritten or deleted count until files are rewritten.
+        filter_bytes: memory for the filters and indexes of its files.
+        disk_bytes: of its files.
+    """
+
+    rows: Mapping[str, int]
+    filter_bytes: int
+    disk_bytes: int
+
+
+class TellsFigures(Protocol):
+    """A store, as far as its memory is of interest."""
+
+    def figures(self) -> StoreFigures | None:
+        """Return what it takes, None when it is closed; may be called from any thread."""
+        ...
+
+
 class StoreMemory:
     """Block cache and write buffers.
 
     Attributes:
-        cache: blocks, filters and indexes.
+        cache: blocks of rows.
         buffers: rows that wait to be written out.
+        stores: those that are open, to be asked what they take.
     """
 
     def __init__(self) -> None:
+        self.stores: WeakSet[TellsFigures] = WeakSet()
         self.cache = Cache(BLOCK_CACHE_BYTES)
         self.buffers = WriteBufferManager(WRITE_BUFFERS_BYTES, False)
 

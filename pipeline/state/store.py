@@ -7,10 +7,10 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rocksdict import Rdict, ReadOptions, WriteBatch
+from rocksdict import DbClosedError, Rdict, ReadOptions, WriteBatch
 
 from pipeline.errors import ConfigurationError
-from pipeline.state.memory import shared_memory
+from pipeline.state.memory import StoreFigures, shared_memory
 
 META = "default"
 APPLIED = b"applied"
@@ -39,7 +39,8 @@ class PartitionStore:
         self._open()
 
     def _open(self) -> None:
-        options = shared_memory().options()
+        memory = shared_memory()
+        options = memory.options()
         try:
             self._db = Rdict(str(self._path), options, column_families=dict.fromkeys(self._tables, options))
         except Exception as exc:  # rocksdict raises bare Exception
@@ -52,6 +53,7 @@ class PartitionStore:
         raw = self._db.get(CHANGED)
         self.changed: int = _OFFSET.unpack(raw)[0] if raw else 0
         """Changelog position after the last change held, at most `applied`; 0 where that was not noted."""
+        memory.stores.add(self)
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """Return a row or None."""
@@ -99,6 +101,18 @@ class PartitionStore:
         self._db.write(batch)
         self.applied, self.written_at, self.changed = applied, now, changed
 
+    def figures(self) -> StoreFigures | None:
+        """Return what it takes, None when it is closed; may be called from any thread."""
+        families = dict(self._families)
+        try:
+            return StoreFigures(
+                {table: _figure(family, "estimate-num-keys") for table, family in families.items()},
+                sum(_figure(family, "estimate-table-readers-mem") for family in families.values()),
+                sum(_figure(family, "total-sst-files-size") for family in families.values()),
+            )
+        except DbClosedError:
+            return None
+
     def wipe(self) -> None:
         """Forget everything; the changelog has it."""
         self.close()
@@ -107,6 +121,11 @@ class PartitionStore:
 
     def close(self) -> None:
         """Close the database; the object must not be used afterwards."""
+        shared_memory().stores.discard(self)
         self._families.clear()
         self._handles.clear()
         self._db.close()
+
+
+def _figure(family: Rdict, name: str) -> int:
+    return family.property_int_value(f"rocksdb.{name}") or 0

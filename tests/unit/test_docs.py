@@ -23,7 +23,9 @@ from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.ops.monitor import Monitor
 from pipeline.ops.parked_gauges import ParkedGauges
 from pipeline.ops.stage_counters import StageCounters
+from pipeline.ops.state_gauges import StateGauges
 from pipeline.ops.uncommitted import TailWatch
+from pipeline.state.memory import StoreMemory
 from tests.generated_docs import DOCS, GENERATED, with_part
 
 ROOT = Path(__file__).parents[2]
@@ -184,6 +186,7 @@ def test_every_series_is_described_and_no_other():
     metrics.lags({TP("topic", 0): 1})
     registry.register(StageCounters("stage", {"event": 1}))
     registry.register(ParkedGauges({}))
+    registry.register(StateGauges("stage", StoreMemory()))
     monitor = Monitor.__new__(Monitor)  # its clients would look for a broker
     monitor._lags, monitor._read_at, monitor._tails = {}, {}, TailWatch()
     api = CollectorRegistry()

@@ -139,3 +139,17 @@ def test_the_stores_of_a_process_share_their_memory(store, tmp_path):
         each.apply({("s", b"%d" % number): b"x" * 1_000 for number in range(2_000)}, 1, 1.0)
     assert before + 4_000_000 < memory.buffers.get_usage()
     other.close()
+
+
+def test_a_store_tells_what_it_takes_until_it_is_closed(tmp_path):
+    """A scrape comes from another thread, at any moment: while partitions move it must find less, never fail."""
+    store = PartitionStore(tmp_path / "0", TABLES)
+    store.apply({("s", b"%d" % number): b"" for number in range(100)}, 1, 1.0)
+    assert store in shared_memory().stores
+    figures = store.figures()
+    assert figures is not None
+    assert {"s": 100, "t": 0} == figures.rows
+    store.close()
+    assert store not in shared_memory().stores
+    closed = store.figures()
+    assert closed is None or not closed.rows
