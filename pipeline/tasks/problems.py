@@ -66,7 +66,7 @@ def problems_of(error: ValidationError, line: int, lines: Mapping[str, int]) -> 
         lines: field → its line, where it is known.
     """
     found = []
-    for row in error.errors(include_url=False, include_context=False):
+    for row in error.errors(include_url=False):
         field = str(row["loc"][0]) if row["loc"] else ""
         place = lines.get(field, line)
         found.append(unknown_field(field, place) if row["type"] == "extra_forbidden" else _known(field, place, row))
@@ -82,6 +82,8 @@ def _known(field: str, line: int, row: Mapping[str, Any]) -> Problem:
         return Problem(line, field, f"{message if row['type'] == field else 'not a name'}; {right}")
     if row["type"] == "url":
         return Problem(line, field, message)
+    if row["type"] == "string_too_long":
+        return Problem(line, field, f"longer than {row['ctx']['max_length']} characters")
     if row["type"] == field:  # by a check of our own, which knows more
         return Problem(line, field, f"{shown(value)}: {message}; {right}")
     quotes = ", in quotes where it looks like a number" if row["type"] == _OF_ANOTHER_TYPE else ""

@@ -115,6 +115,11 @@ def test_a_url_that_is_not_fetched_is_refused(url):
         assert ["url"] == list(problems(url=url))
 
 
+def test_a_url_that_is_too_long_as_it_is_written_is_told_as_such():
+    """It may be right but for its length."""
+    assert "longer than 8192 characters" == problems(url="http://a.test/#" + "x" * 10_000)["url"]
+
+
 def test_the_configured_length_of_urls_holds():
     """What passes here must pass in the frontier, and the other way round."""
     long = "http://a.test/" + "x" * 3_000
