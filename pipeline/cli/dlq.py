@@ -19,11 +19,12 @@ from pipeline.cli.dlq_filters import LetterId, Selection, filter_options, select
 from pipeline.cli.options import config_option, json_option, print_json
 from pipeline.config import Settings, client_options, load
 from pipeline.contracts.codec import load_codec
+from pipeline.delivery.own_transactions import OwnTransactions
 from pipeline.errors import ConfigurationError, InputError
 from pipeline.local.stack import with_local_addresses
 from pipeline.ops.dead_letter_origins import Origins, Refusal
 from pipeline.ops.dead_letter_reader import DeadLetterReader
-from pipeline.ops.dead_letter_replay import DeadLetterOffice, Outcome, delete_before
+from pipeline.ops.dead_letter_replay import GROUP, DeadLetterOffice, Outcome, delete_before
 from pipeline.ops.dead_letters import Filters, Letter, State
 from pipeline.ops.topics import verify
 from pipeline.topics import DLQ_SUFFIX, TABLE, TASKS
@@ -218,12 +219,14 @@ def _office(settings: Settings, wanted: Selection, *, yes: bool) -> DeadLetterOf
         user = getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name
         user = str(os.getuid())
+    homes = {topic.name for topic in TABLE if topic.dead_letters}
     return DeadLetterOffice(
         client_options(settings.broker),
         wanted.topics,
         by=f"{user}@{socket.gethostname()}",
         dry=not yes,
         transaction_timeout_s=settings.delivery.transaction_timeout_s,
+        own_transactions=OwnTransactions(settings.broker, GROUP, homes | set(wanted.topics)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from faust.types import TP
 from pipeline.delivery.api import Output
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.offsets import OffsetMap
+from pipeline.delivery.own_transactions import OwnTransactions
 from pipeline.delivery.transactions import ReplacedError, TransactionalProducer, Verdict, Work, record_bytes
 from pipeline.errors import BrokerError, InputError
 from pipeline.ops.dead_letter_origins import Refusal, unfit
@@ -94,6 +96,7 @@ class DeadLetterOffice:
         dry: only say what would be done; nothing is written and nobody is fenced.
         transaction_timeout_s: after which the broker ends a transaction that is open: readers of the topics wait so
             long for a run that was killed.
+        own_transactions: looks for what an earlier run has left open where this one may write; None: nobody looks.
         stall_s: how long a partition may bring nothing before the reading fails, seconds.
         now: clock, seconds since the epoch.
     """
@@ -106,6 +109,7 @@ class DeadLetterOffice:
         by: str,
         dry: bool,
         transaction_timeout_s: float,
+        own_transactions: OwnTransactions | None = None,
         stall_s: float = STALL_S,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -113,6 +117,8 @@ class DeadLetterOffice:
         self._now = now
         self._reader = DeadLetterReader(options, topics, stall_s=stall_s)
         self._producer = None if dry else TransactionalProducer(options, GROUP, transaction_timeout_s, "zstd")
+        self._own_transactions = own_transactions
+        self._stall_s = stall_s
         self._open_from: dict[TP, int] = {}
         """Offset of the first letter that is left open, of the partitions that have one."""
         self._read: dict[TP, Part] = {}
@@ -121,6 +127,8 @@ class DeadLetterOffice:
     def __enter__(self) -> Self:
         if self._producer is not None:
             self._producer.open()
+            if self._own_transactions is not None:
+                asyncio.run(self._own_transactions.wait_for_end(self._stall_s))
         return self
 
     def __exit__(

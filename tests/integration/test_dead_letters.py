@@ -241,6 +241,19 @@ def test_a_replay_waits_for_letters_whose_transaction_is_open(desk, reader):
     assert Counter([b"a", b"open"]) == Counter(row.value for row in reader(desk.home).read_to_end())
 
 
+def test_a_replay_begins_nothing_while_an_earlier_one_hangs_where_it_writes(desk, reader):
+    """The first commit would publish what hangs beside the same records again."""
+
+    class Hanging:
+        async def wait_for_end(self, limit_s):
+            raise BrokerError(f"still open after {limit_s} s")
+
+    desk.write(b"a")
+    with pytest.raises(BrokerError, match="still open"):
+        desk.replay(own_transactions=Hanging(), stall_s=3.0)
+    assert ([], {b"a": State.OPEN}) == (reader(desk.home).read_to_end(), desk.states())
+
+
 def test_a_topic_that_there_is_not_is_named(desk):
     """A wrong name must not look like a topic without letters."""
     with (
