@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
+import signal
 import string
 from dataclasses import replace
 
 import httpx
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipeline.api import server
-from pipeline.config import Api, Broker, Settings, Worker
+from pipeline.config import Api, Settings, Worker
 from pipeline.contracts.codec import load_codec
 from pipeline.delivery.transactions import ReplacedError
 from pipeline.errors import BrokerError
+from pipeline.local.kafka import LocalBroker
 from pipeline.ops.task_writer import TaskWriter
 from pipeline.tasks import records
 from pipeline.tasks.model import Limits, WrittenTask
 from pipeline.tasks.records import Defaults, wish_of
 from pipeline.topics import TASKS
 from pipeline.web.partition import partition_for
+from tests.chaos.ledger import Reader
 
 CODECS = load_codec()
 PARTITIONS = 4
@@ -90,22 +96,51 @@ class Nobody:
     domain = url
 
 
-async def test_what_the_api_has_accepted_is_on_the_broker(writer, topic, reader, broker, monkeypatch):
-    """202 is a promise, of every request of many at once."""
-    monkeypatch.setenv("VERA", "the-token-of-vera")
-    settings = Settings(
-        broker=Broker(bootstrap=broker.bootstrap),
-        api=Api(port=0, users={"vera": {"rate": "vip", "tokens": ["env:VERA"]}}),
-        worker=Worker(metrics_port=0),
-    )
+@contextlib.asynccontextmanager
+async def served(writer, **api):
+    """Serve the API for one user; yields a client with the token."""
+    users = {"vera": {"rate": "vip", "tokens": ["env:VERA"]}}
+    settings = Settings(api=Api(port=0, users=users, **api), worker=Worker(metrics_port=0))
     ports = asyncio.Queue()
-    running = asyncio.create_task(server.run(settings, writer(topic), Nobody(), ports.put_nowait))
-    urls = sorted(f"http://h{number}.test/" for number in range(60))
+    running = asyncio.create_task(server.run(settings, writer, Nobody(), ports.put_nowait))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{await ports.get()}", timeout=20) as client:
         client.headers["Authorization"] = "Bearer the-token-of-vera"
-        answers = await asyncio.gather(*(client.post("/v1/tasks", json={"url": url}) for url in urls))
-        found = urls_in(await asyncio.to_thread(reader(topic).read_to_end))
+        yield client
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_what_the_api_has_accepted_is_on_the_broker(writer, topic, reader, monkeypatch):
+    """202 is a promise, of every request of many at once."""
+    monkeypatch.setenv("VERA", "the-token-of-vera")
+    urls = sorted(f"http://h{number}.test/" for number in range(60))
+    async with served(writer(topic)) as client:
+        answers = await asyncio.gather(*(client.post("/v1/tasks", json={"url": url}) for url in urls))
+        found = urls_in(await asyncio.to_thread(reader(topic).read_to_end))
     assert [202] * 60 == [answer.status_code for answer in answers]
     assert urls == found
+
+
+@pytest.mark.chaos
+async def test_while_the_broker_does_not_answer_nothing_is_accepted(tmp_path, monkeypatch):
+    """The sender is told when to come back; afterwards tasks are accepted again without anybody's help."""
+    monkeypatch.setenv("VERA", "the-token-of-vera")
+    with LocalBroker(tmp_path) as broker:
+        options = {"bootstrap.servers": broker.bootstrap}
+        admin = AdminClient(options)
+        await asyncio.to_thread(admin.create_topics([NewTopic(TASKS.name, PARTITIONS, 1)])[TASKS.name].result, 10)
+        writer = TaskWriter(options, CODECS, "headrace-api-0", 10.0)
+        await asyncio.to_thread(writer.open)
+        async with served(writer, request_s=1.0) as client:
+            os.kill(broker.pid, signal.SIGSTOP)
+            refused = await client.post("/v1/tasks", json={"url": "http://a.test/"})
+            os.kill(broker.pid, signal.SIGCONT)
+            tries = 0
+            while (await client.post("/v1/tasks", json={"url": "http://b.test/"})).status_code != 202:
+                tries += 1
+                assert tries < 15
+            reader = Reader(broker.bootstrap, TASKS.name, "read_committed")
+            found = urls_in(await asyncio.to_thread(reader.read_to_end))
+            reader.close()
+    assert (503, "5") == (refused.status_code, refused.headers["retry-after"])
+    assert "http://b.test/" in found
