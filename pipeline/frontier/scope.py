@@ -37,26 +37,22 @@ class Scope:
         self._otherwise = not any(rule.allow for rule in self._rules)
         self.by_source = any(rule.matches_source is not None for rule in self._rules)
 
-    def allows(self, url: str, source: str = "") -> bool:
-        """Return whether a canonical URL that a source found belongs to the crawl."""
-        return self._decide(url, source)[0]
-
     def refusal(self, url: str, source: str = "") -> Refusal | None:
-        """Return which rule keeps a canonical URL out, by its number from 1 on; None where it belongs to the crawl."""
-        allowed, number = self._decide(url, source)
-        if allowed:
-            return None
-        if number is None:
-            return Refusal("scope", detail="no rule allows it")
-        rule = self._said[number]
-        of_source = f" for source {rule['source']}" if rule.get("source") else ""
-        return Refusal("scope", detail=f"rule {number + 1}: {rule['action']} {rule['pattern']}{of_source}")
+        """Return which rule keeps a canonical URL out, by its number from 1 on; None where it belongs to the crawl.
 
-    def _decide(self, url: str, source: str) -> tuple[bool, int | None]:
-        for number, (allow, matches, matches_source) in enumerate(self._rules):
+        Args:
+            url: canonical.
+            source: name of the source that found it.
+        """
+        for number, (allow, matches, matches_source) in enumerate(self._rules, 1):
             if matches(url) and (matches_source is None or matches_source(source)):
-                return allow, number
-        return self._otherwise, None
+                return None if allow else self._refusal_by(number)
+        return None if self._otherwise else Refusal("scope", detail="no rule allows it")
+
+    def _refusal_by(self, number: int) -> Refusal:
+        rule = self._said[number - 1]
+        of_source = f" for source {rule['source']}" if rule.get("source") else ""
+        return Refusal("scope", detail=f"rule {number}: {rule['action']} {rule['pattern']}{of_source}")
 
 
 def _compile(rule: Mapping[str, str]) -> _Rule:

@@ -16,9 +16,9 @@ def plan(*urls, **options):
     return plan_crawl(urls, **(usual | options))
 
 
-def allows(made, url):
+def allows(made, url, source=""):
     """Ask the scope as the frontier does."""
-    return Scope(made.definition["scope"]).allows(url)
+    return Scope(made.definition["scope"]).refusal(url, source) is None
 
 
 def reaches(made, address, port):
@@ -69,7 +69,7 @@ def test_rules_of_a_file_stand_between_what_is_excluded_and_what_is_included():
     deny = {"action": "DENY", "pattern": "*/old/*", "source": "news.*"}
     narrowed = plan("http://a.test/", rules=[deny])
     assert allows(narrowed, "http://a.test/x")
-    assert not Scope(narrowed.definition["scope"]).allows("http://a.test/old/x", "news.reuters")
+    assert not allows(narrowed, "http://a.test/old/x", "news.reuters")
     moved = plan("http://a.test/", rules=[{"action": "ALLOW", "pattern": "http://b.test/*", "source": ""}])
     assert allows(moved, "http://b.test/x")
     assert not allows(moved, "http://a.test/x")

@@ -103,4 +103,4 @@ def test_a_canonical_url_is_a_pattern_for_itself(scheme, host, rest):
     except RefusedUrl:
         return
     assert href == nearest_glob(href)
-    assert Scope([rule("ALLOW", href)]).allows(href)
+    assert None is Scope([rule("ALLOW", href)]).refusal(href)
