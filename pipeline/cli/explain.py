@@ -43,6 +43,9 @@ def explain(
 
     Exit status: 0 it is known, 1 it is not, 2 it is no URL, 3 the cluster did not answer.
     """
+    is_url = "://" in subject
+    if "/" in subject and not is_url:
+        raise click.BadParameter(f"{subject!r} is no domain, and a URL has a scheme", param_hint="URL|DOMAIN")
     settings = with_local_addresses(load(config_file).settings)
     verify(
         settings,
@@ -56,7 +59,6 @@ def explain(
         read_s=read_s,
         note=lambda text: click.echo(text, err=True),
     )
-    is_url = "://" in subject
     told = explainer.url(subject, crawl) if is_url else explainer.domain(subject)
     if as_json:
         print_json(told)

@@ -21,11 +21,12 @@ from pipeline.local.supervisor import Fleet
 from pipeline.ops import topics
 from pipeline.ops.control import ControlClient
 from pipeline.ops.explain import Explainer
+from pipeline.ops.recent_outcomes import RecentOutcomes
 from pipeline.web.domains import registrable_domain
 from pipeline.web.partition import partition_for
-from pipeline.web.url import canonicalize
+from pipeline.web.url import canonicalize, url_key
 from tests.chaos.process import until
-from tests.frontier_world import make_crawl, make_links, make_task
+from tests.frontier_world import make_crawl, make_links, make_outcome, make_task
 
 pytestmark = pytest.mark.broker
 
@@ -33,6 +34,8 @@ PARTITIONS = 2
 CRAWL = "c"
 A = "http://a.test/"
 BAD = "http://bad.test/"
+STALE = "http://stale.test/"
+"""Nobody waits for its outcomes."""
 ANSWER_S = 10.0
 GONE_S = 1.0
 
@@ -163,6 +166,21 @@ def test_top_shows_what_is_under_way(alone):
     assert ("a.test", 4) == (row["domain"], sum(row["waiting"].values()) + row["out"])
     assert row["out"] == seen["totals"]["out"] <= seen["lanes"]["normal"]
     assert (2, 0.0) == (seen["totals"]["refused"], seen["per_s"]["seen"])
+
+
+def test_outcomes_are_counted_as_they_come(alone):
+    """From the end of the topic on: the last minute is what is asked for, not the last week."""
+    lane = {"crawl": CRAWL, "url": STALE, "url_key": url_key(STALE), "delivery": 1}
+
+    def counted():
+        alone.write(table.FETCHES, make_outcome(lane, "FETCHED", time.time()), STALE)
+        return recent.look()[1]
+
+    with RecentOutcomes(client_options(alone.settings.broker), alone.codecs, PARTITIONS) as recent:
+        assert {} == recent.look()[1]
+        by_domain = until(counted, "an outcome")
+    assert ["stale.test"] == list(by_domain)
+    assert by_domain["stale.test"].pages == by_domain["stale.test"].outcomes > 0
 
 
 def test_without_a_worker_the_state_is_read_from_kafka(alone):

@@ -185,3 +185,10 @@ def test_nobody_is_asked_by_order(run):
     """Where workers are known to be away, waiting for them is time lost."""
     run("--no-workers", "--read-limit", "7", "--crawl", "c", "http://known.test/")
     assert [(0, 7.0), ("http://known.test/", "c")] == run.asked
+
+
+def test_a_url_without_a_scheme_is_not_taken_for_its_domain(run):
+    """The answer would be to another question."""
+    said = run("a.test/page")
+    assert (2, []) == (said.exit_code, run.asked)
+    assert "a URL has a scheme" in said.output
