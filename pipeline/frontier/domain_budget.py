@@ -52,15 +52,17 @@ class DomainBudget:
 
     def left(self, policy: CrawlPolicy, kind: PlaceKind, crawl: str, domain: str, now_ms: int) -> int | None:
         """Return how many tasks of a domain may still go out by the budget of a kind; None for no limit."""
+        of_day = kind is PlaceKind.HELD_DAY
+        limit = policy.max_pages_per_domain_per_day if of_day else policy.max_pages_per_domain
+        if limit is None:
+            return None
         usage = self.get(crawl, domain)
-        if kind is PlaceKind.HELD_DOMAIN:
-            limit, used = policy.max_pages_per_domain, usage.charged
-        else:
-            day, brought = on_day(usage.day, usage.brought_on_day, day_of(now_ms))
-            if day < usage.day:  # the clock was wrong; from here on it is right
-                self._put(crawl, domain, usage._replace(day=day))
-            limit, used = policy.max_pages_per_domain_per_day, usage.charged - usage.brought + brought
-        return None if limit is None else limit - used
+        if not of_day:
+            return limit - usage.charged
+        day, brought = on_day(usage.day, usage.brought_on_day, day_of(now_ms))
+        if day < usage.day:  # the clock was wrong; from here on it is right
+            self._put(crawl, domain, usage._replace(day=day))
+        return limit - brought - (usage.charged - usage.brought)
 
     def charge(self, crawl: str, domain: str) -> None:
         """Take a page for a task that goes out."""
