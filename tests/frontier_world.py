@@ -20,7 +20,7 @@ from pipeline.frontier.records import TABLES
 from pipeline.frontier.stage import FrontierStage
 from pipeline.web.domains import PSL_VERSION, registrable_domain
 from pipeline.web.partition import partition_for
-from pipeline.web.url import canonicalize, url_key
+from pipeline.web.url import canonical_form, canonicalize, url_key
 from tests.fakes import FakeRecord, MemoryView
 
 CODECS: Codecs = load_codec()
@@ -339,7 +339,8 @@ class World:
 
     def given_out(self, lane: dict[str, Any], output: Output) -> None:
         """Check what the frontier promises of a lane record, and plan its fetch."""
-        url, name = lane["url"], (lane["crawl"], lane["url"])
+        url = canonical_form(lane["url"])
+        name = lane["crawl"], url
         domain = registrable_domain(canonicalize(url).host)
         assert domain.encode() == output.key
         assert partition_for(domain.encode(), self.partitions) == output.partition
@@ -369,7 +370,7 @@ class World:
         heapq.heappush(self.work, (at, self.random.getrandbits(60), what))
 
     def fetch(self, lane: dict[str, Any], begin: float, end: float) -> None:
-        url, crawl = lane["url"], lane["crawl"]
+        url, crawl = canonical_form(lane["url"]), lane["crawl"]
         page = self.site(url)
         step = self.answered[crawl + url]
         self.answered[crawl + url] += 1
@@ -393,22 +394,23 @@ class World:
         elif kind == "REDIRECTED" and page.target is not None:
             target = canonicalize(page.target, url)
             task = make_task(
-                target.href, crawl, depth=lane["depth"], priority=lane["priority"],
-                redirects=[*lane["redirects"], url], interval_ms=lane["interval_ms"], poll=lane["poll"],
+                target.wire, crawl, depth=lane["depth"], priority=lane["priority"],
+                redirects=[*lane["redirects"], lane["url"]], interval_ms=lane["interval_ms"], poll=lane["poll"],
             )  # fmt: skip
             domain = registrable_domain(target.host).encode()
             self.write(Output(topics.TASKS.name, CODECS.encode(topics.TASKS.subject, task), domain))
 
     def parse(self, lane: dict[str, Any], page: Page, says: bytes | None) -> None:
         if says is not None and says not in lane["known_content_hashes"]:
-            self.documents.append((lane["crawl"], lane["url"], says))
+            self.documents.append((lane["crawl"], canonical_form(lane["url"]), says))
         by_partition: dict[int, list[str]] = defaultdict(list)
-        for link in page.links:
+        for number, link in enumerate(page.links):
             canonical = canonicalize(link, lane["url"])
             owner = partition_for(registrable_domain(canonical.host).encode(), self.partitions)
             # Parse may have another list of public suffixes.
             target = owner if self.random.random() > 0.05 else self.random.randrange(self.partitions)
-            by_partition[target].append(canonical.href)
+            tracked = f"{canonical.wire}{'&' if '?' in canonical.wire else '?'}utm_term={lane['depth']}"
+            by_partition[target].append(tracked if number % 3 == 2 else canonical.wire)
         key = registrable_domain(canonicalize(lane["url"]).host).encode()
         answer = make_parsed(lane, list(by_partition), content_hash=says)
         outputs = [Output(topics.PARSED.name, CODECS.encode(topics.PARSED.subject, answer), key)]

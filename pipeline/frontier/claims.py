@@ -35,7 +35,7 @@ from pipeline.frontier.seen import REOPENING, SeenTable
 from pipeline.frontier.variants import Variants
 from pipeline.web.domains import PSL_VERSION, registrable_domain
 from pipeline.web.partition import partition_for
-from pipeline.web.url import RefusedUrl, canonicalize, url_key
+from pipeline.web.url import CanonicalUrl, RefusedUrl, canonical_form, canonicalize, url_key
 
 Record = Mapping[str, Any]
 
@@ -162,24 +162,24 @@ class Claims:
             kind = _RAW_REPLAYED + _REPLAYS.pack(replays) if replays else _RAW_TASK
             self._life.hold_record(record["crawl"], bytes((PACKING,)) + kind + value)
             return []
-        self._wish(record, url.href, domain, policy, now_ms, replays)
+        self._wish(record, url, domain, policy, now_ms, replays)
         return []
 
     def _refuse_target(self, record: Record, reason: str) -> None:
         """Refuse the target of a redirect: no sender is to blame, and the crawl must be able to count it as arrived."""
         self._crawls.change(record["crawl"]).redirects_received += record["poll"] <= 1
-        key = url_row_key(record["crawl"], url_key(record["url"]))
+        key = url_row_key(record["crawl"], url_key(canonical_form(record["url"])))
         self._life.refuse(record["crawl"], key, record["depth"], reason, self._seen.get(key))
 
     def _wish(  # noqa: PLR0917  # what is known of one task
-        self, record: Record, href: str, domain: str, policy: CrawlPolicy, now_ms: int, replays: int
+        self, record: Record, url: CanonicalUrl, domain: str, policy: CrawlPolicy, now_ms: int, replays: int
     ) -> None:
         """Claim a wished URL; a person's wish passes scope and depth, where a redirect leads does not pass scope."""
         due_ms = max(now_ms, record["not_before_ms"])
         replay = record["replay"] or replays > 0
         redirected = bool(record["redirects"]) and not record["replay"]
         task = Task(
-            record["crawl"], href, url_key(href), domain, record["priority"], record["depth"], record["source"],
+            record["crawl"], url.wire, url_key(url.href), domain, record["priority"], record["depth"], record["source"],
             record["submitted_at_ms"], due_ms, record["timeout_ms"], tuple(record["redirects"]),
             replays=replays, concurrency=record["concurrency"],
             handling=handling_of_wish(handling_of(record), redirected=redirected),
@@ -203,11 +203,11 @@ class Claims:
         if redirected and not is_known_poll:
             if row is not None and not replay and not is_poll and not _reopens(row, task.depth, policy):
                 return
-            refusal = self._refusal(task, policy, now_ms, depth=None)
+            refusal = self._refusal(task, url.href, policy, now_ms, depth=None)
             if refusal is not None:
                 self._life.refuse(task.crawl, key, task.depth, refusal.reason, row)
                 return
-            self._variants.add(task.crawl, href)
+            self._variants.add(task.crawl, url.href)
         if is_poll:
             self._recurring.claim(task, due_ms, row)
         else:
@@ -297,10 +297,10 @@ class Claims:
         prefix, depth, known_from = url_row_key(found.crawl, b""), found.depth, self._seen.known_from
         fresh: dict[bytes, str] = {}
         for url in batch["urls"]:
-            key = prefix + url_key(url)
+            key = prefix + url_key(canonical_form(url))
             nothing_new_from = known_from(key)
             if nothing_new_from is None or depth < nothing_new_from or policy.scope.by_source:
-                fresh[key] = url
+                fresh.setdefault(key, url)
         if not fresh:
             return []
         foreign: dict[int, list[str]] = {}
@@ -330,16 +330,17 @@ class Claims:
             self._counters["links_forwarded"] += 1
             return owner
         href = canonical.href
-        if href != url:  # whoever sent it has other rules of canonical form
+        if href != canonical_form(url):  # whoever sent it has other rules of what a wire URL is
             key = url_row_key(found.crawl, url_key(href))
             row = self._seen.get(key)
             if row is not None and not _reopens(row, found.depth, found.policy):
                 return None
         task = Task(
-            found.crawl, href, key[-KEY_BYTES:], domain, found.priority, found.depth, found.source, found.found_at_ms,
-            found.now_ms, deliveries=row.deliveries if row is not None else 0, handling=found.handling,
+            found.crawl, canonical.wire, key[-KEY_BYTES:], domain, found.priority, found.depth, found.source,
+            found.found_at_ms, found.now_ms, deliveries=row.deliveries if row is not None else 0,
+            handling=found.handling,
         )  # fmt: skip
-        refusal = self._refusal(task, found.policy, found.now_ms, depth=found.depth)
+        refusal = self._refusal(task, href, found.policy, found.now_ms, depth=found.depth)
         if refusal is not None:
             if row is None or refusal.reason != row.reason or found.depth < row.depth:
                 self._life.refuse(found.crawl, key, found.depth, refusal.reason, row)
@@ -352,7 +353,9 @@ class Claims:
         """A pending URL is found nearer to a start point: its own links are nearer too."""
         if found.depth >= row.depth:
             return
-        pending = self._life.task_of(found.crawl, registrable_domain(canonicalize(url).host), key, row)
+        href = canonical_form(url)  # however long its spelling is
+        domain = registrable_domain(canonicalize(href, max_bytes=len(href)).host)
+        pending = self._life.task_of(found.crawl, domain, key, row)
         if isinstance(pending, OutRow):
             pending.task.depth = found.depth
             self._life.rewrite_out(pending, row)
@@ -379,15 +382,15 @@ class Claims:
             (replays,), value = _REPLAYS.unpack_from(value), value[_REPLAYS.size :]
         record = self._decode_task(value)
         url = canonicalize(record["url"], max_bytes=self._settings.max_url_bytes)
-        self._wish(record, url.href, registrable_domain(url.host), policy, now_ms, replays)
+        self._wish(record, url, registrable_domain(url.host), policy, now_ms, replays)
         return []
 
-    def _refusal(self, task: Task, policy: CrawlPolicy, now_ms: int, *, depth: int | None) -> Refusal | None:
+    def _refusal(self, task: Task, href: str, policy: CrawlPolicy, now_ms: int, *, depth: int | None) -> Refusal | None:
         """Return why a URL that nobody wished is refused: by what it says, by its domain's budget, by its like."""
         return (
-            why(policy, task.url, task.source, depth, now_ms, max_depth=task.handling.max_depth)
+            why(policy, href, task.source, depth, now_ms, max_depth=task.handling.max_depth)
             or self._domain_budget.refusal(policy, task.crawl, task.domain)
-            or self._variants.refusal(task.crawl, task.url)
+            or self._variants.refusal(task.crawl, href)
         )
 
 

@@ -140,8 +140,8 @@ class Task:
 
     Attributes:
         crawl: id of its crawl.
-        url: canonical.
-        key: 16-byte key of the URL.
+        url: wire URL, as it was first found.
+        key: 16-byte key of the canonical URL.
         domain: registrable domain.
         priority: 1 to 5.
         depth: links followed from a start point.
@@ -149,7 +149,7 @@ class Task:
         submitted_at_ms: when it was wished, or its link found.
         born_ms: when it was claimed, or may first be fetched: its age counts from here.
         timeout_ms: total time allowed for a fetch; 0 for the configured one.
-        redirects: canonical URLs that led here, the oldest first.
+        redirects: wire URLs that led here, the oldest first.
         attempts: attempts that failed.
         deliveries: emissions so far.
         replays: how often it came back from the dead letters.

@@ -128,7 +128,7 @@ def canonical_form(wire: str) -> str:
     """Return the canonical URL of a wire URL; most are their own. It costs a tenth of `canonicalize`.
 
     Args:
-        wire: as `CanonicalUrl.wire` has it; on other text the result means nothing.
+        wire: as `CanonicalUrl.wire` has it. Any other text gives some text, and nothing is raised.
     """
     if "%" in wire and _CHANGING_ESCAPE.search(wire):
         wire = _normalize_escapes(wire)
@@ -175,7 +175,9 @@ def _scalar_values(text: str) -> str:
 
 
 def _normalize_escapes(wire: str) -> str:
-    path_start = wire.index("/", len("https://"))
+    path_start = wire.find("/", len("https://"))
+    if path_start < 0:  # no wire URL
+        return wire
     path, mark, query = wire[path_start:].partition("?")
     fields = "&".join(map(_normalize_part, query.split("&")))
     return wire[:path_start] + _normalize_part(path) + mark + fields

@@ -7,6 +7,7 @@ from pipeline.errors import InputError
 from pipeline.frontier.records import SEEN, TABLES, WAITING
 from pipeline.web.domains import PSL_VERSION
 from pipeline.web.partition import partition_for
+from pipeline.web.url import url_key
 from tests.fakes import MemoryView
 from tests.frontier_world import CODECS, Bench, decode, make_crawl, make_links, make_stage
 
@@ -55,11 +56,43 @@ def test_known_links_cost_one_look_at_memory():
 
 
 def test_a_url_that_stands_twice_or_in_two_spellings_is_claimed_once(bench):
-    """Parse sends each URL once and canonical; an older parse may have other rules."""
+    """Parse sends each page once; an older parse may have other rules."""
     bench.links([A + "x#part", A + "x", A + "x", "HTTP://A.test/x"])
     bench.links(["HTTP://a.TEST/x"])
     assert [A + "x"] == bench.urls()
     assert 1 == bench.progress()["seen"]
+
+
+def test_a_link_is_known_by_its_canonical_url_and_fetched_as_it_was_first_found(bench):
+    """What a site makes of a spelling is its own; that two spellings are one page is what the key is for."""
+    bench.links([A + "%7ex?utm_source=1", A + "~x", A + "y"])
+    bench.links([A + "~x", A + "y?utm_source=2"])
+    lanes = bench.emitted()
+    assert {A + "%7ex?utm_source=1": url_key(A + "~x"), A + "y": url_key(A + "y")} == {
+        lane["url"]: lane["url_key"] for lane in lanes
+    }
+    for lane in lanes:
+        bench.outcome(lane, "FETCHED")
+    bench.links([A + "%7Ex", A + "y?gclid=1"])
+    assert ([], 2) == (bench.urls(after_s=10), bench.progress()["seen"])
+
+
+def test_spellings_are_refused_by_scope_and_traps_as_their_page_is():
+    """Rules are written against canonical URLs: a tracking parameter neither opens nor closes a crawl."""
+    scope = [{"action": "ALLOW", "pattern": A + "news/*"}, {"action": "DENY", "pattern": "*"}]
+    bench = Bench(make_stage({"c": make_crawl("c", scope=scope)}))
+    many = "&".join(f"utm_{number}=1" for number in range(100))
+    bench.links([f"{A}%6eews/1?{many}", A + "other?utm_content=" + A + "news/1"], crawl="c")
+    assert [f"{A}%6eews/1?{many}"] == bench.urls()
+    assert {"scope": 1} == bench.progress("c")["refused"]
+
+
+def test_a_spelling_that_is_too_long_finds_its_page_again(bench):
+    """Who sends links may allow longer URLs; the page is known already."""
+    bench.links([A + "x"], depth=5)
+    bench.links([A + "x?utm_source=" + "x" * 5_000], depth=2)
+    assert [2] == [lane["depth"] for lane in bench.emitted()]
+    assert {} == bench.progress()["refused"]
 
 
 def test_a_bad_url_inside_a_record_is_a_counted_refusal(bench):

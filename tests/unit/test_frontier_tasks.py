@@ -117,6 +117,18 @@ def test_the_same_task_twice_is_one(bench):
     assert 3 == bench.stage.counters["tasks_known"]
 
 
+def test_a_task_is_fetched_as_it_was_wished_and_known_by_its_canonical_url(bench):
+    """A person's spelling may be the only one that brings the page."""
+    bench.task(A + "%7ex?utm_source=1")
+    bench.task(A + "~x")
+    (lane,) = bench.emitted()
+    assert (A + "%7ex?utm_source=1", url_key(A + "~x")) == (lane["url"], lane["url_key"])
+    bench.outcome(lane, "FETCHED")
+    bench.task(A + "~x?gclid=1", redirects=[A])
+    bench.task(A + "~x?gclid=1", replay=True)
+    assert [(A + "~x?gclid=1", 2)] == [(lane["url"], lane["delivery"]) for lane in bench.emitted(after_s=10)]
+
+
 def test_the_same_url_in_two_crawls_is_two_tasks():
     """Crawls are apart: each has its own idea of what is new."""
     bench = Bench(make_stage({"other": make_crawl("other")}))

@@ -251,6 +251,15 @@ def test_any_text_gives_a_stable_url_or_a_refusal(text):
     assert len(url.href) <= len(url.wire)
 
 
+@given(ANY_TEXT)
+@example("http:%41")
+@example("http://%41")
+@example("%41?%42&utm_a")
+def test_the_canonical_form_of_what_is_no_wire_url_is_some_text(text):
+    """A record of another program may hold anything where a URL should stand: it is refused, and stops nothing."""
+    assert isinstance(canonical_form(text), str)
+
+
 @pytest.mark.parametrize(
     "text",
     [
