@@ -64,7 +64,7 @@ def read_content(
 
     Args:
         body: as it was sent, content codings undone; a gzip file is unpacked here.
-        url: canonical URL of the page.
+        url: of the page, canonical or as it was asked for.
         fetched_at_s: seconds since the epoch.
         content_type: the header as sent; empty for none.
         robots_header: values of X-Robots-Tag, one a line.

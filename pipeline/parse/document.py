@@ -16,7 +16,7 @@ from pipeline.parse.unpack import body_of
 from pipeline.topics import Topic
 from pipeline.web.domains import PSL_VERSION, registrable_domain
 from pipeline.web.partition import partition_for
-from pipeline.web.url import canonicalize
+from pipeline.web.url import CanonicalUrl, canonical_form, canonicalize
 
 LINK_RECORD_BYTES: Final = 256 << 10
 """Longest link record; a page with more links for one partition writes several."""
@@ -110,14 +110,15 @@ def page_drafts(
     Raises:
         InputError: the record's URL is none.
     """
-    domain = registrable_domain(canonicalize(page["url"]).host)
+    url = _canonical(page)
+    domain = registrable_domain(url.host)
     key = domain.encode()
     followed = content.directives.follow
-    link_drafts = _link_drafts(page, content, partitions, now_ms) if followed else []
+    link_drafts = _link_drafts(page, url.href, content, partitions, now_ms) if followed else []
     refused = dict(content.links.refused)
     if not followed and content.links.found:
         refused[NOFOLLOW_REFUSAL] = len(content.links.found)
-    document = _document(page, content.html, domain, now_ms) if content.html else None
+    document = _document(page, url.href, content.html, domain, now_ms) if content.html else None
     hashed = document["content_hash"] if document else _links_hash(content)
     is_published = document is not None and hashed not in page["known_content_hashes"]
     drafts = list(link_drafts)
@@ -125,7 +126,7 @@ def page_drafts(
         drafts.append(Draft(topics.DOCUMENTS, partition, key, document))
     parsed = {
         "crawl": page["crawl"],
-        "url": page["url"],
+        "url": url.href,
         "url_key": page["url_key"],
         "delivery": page["delivery"],
         "kind": content.kind.name,
@@ -148,9 +149,10 @@ def dead_letter_draft(page: Mapping[str, Any], *, partition: int, now_ms: int) -
     Raises:
         InputError: the record's URL is none.
     """
+    url = _canonical(page)
     record = {
         "crawl": page["crawl"],
-        "url": page["url"],
+        "url": url.href,
         "url_key": page["url_key"],
         "delivery": page["delivery"],
         "kind": "DEAD_LETTER",
@@ -162,7 +164,12 @@ def dead_letter_draft(page: Mapping[str, Any], *, partition: int, now_ms: int) -
         "link_records": [],
         "parsed_at_ms": now_ms,
     }
-    return Draft(topics.PARSED, partition, registrable_domain(canonicalize(page["url"]).host).encode(), record)
+    return Draft(topics.PARSED, partition, registrable_domain(url.host).encode(), record)
+
+
+def _canonical(page: Mapping[str, Any]) -> CanonicalUrl:
+    """The canonical URL of a page; the frontier has judged its length already."""
+    return canonicalize(page["url"], max_bytes=len(page["url"]))
 
 
 def link_priority(page: Mapping[str, Any]) -> int:
@@ -187,14 +194,14 @@ def document_id(url: str, hashed: bytes) -> bytes:
     return hashlib.blake2b(url.encode() + hashed, digest_size=HASH_BYTES).digest()
 
 
-def _document(page: Mapping[str, Any], html: ParsedHtml, domain: str, now_ms: int) -> dict[str, Any] | None:
+def _document(page: Mapping[str, Any], href: str, html: ParsedHtml, domain: str, now_ms: int) -> dict[str, Any] | None:
     if not html.directives.index or not (html.title or html.text):
         return None
     hashed = content_hash(html.title, html.text)
     return {
-        "id": document_id(page["url"], hashed),
+        "id": document_id(href, hashed),
         "crawl": page["crawl"],
-        "url": page["url"],
+        "url": href,
         "domain": domain,
         "source": page["source"],
         "depth": page["depth"],
@@ -209,19 +216,21 @@ def _document(page: Mapping[str, Any], html: ParsedHtml, domain: str, now_ms: in
         "encoding": html.encoding,
         "content_hash": hashed,
         "links": len(html.links.found),
-        "redirects": page["redirects"],
+        "redirects": [canonical_form(hop) for hop in page["redirects"]],
         "submitted_at_ms": page["submitted_at_ms"],
         "fetched_at_ms": page["fetched_at_ms"],
         "parsed_at_ms": now_ms,
     }
 
 
-def _link_drafts(page: Mapping[str, Any], content: Content, partitions: int, now_ms: int) -> list[Draft]:
+def _link_drafts(
+    page: Mapping[str, Any], page_href: str, content: Content, partitions: int, now_ms: int
+) -> list[Draft]:
     """One record for each partition that links lead to, more only where one would be too long."""
     by_partition: dict[int, list[str]] = {}
     for href, link in content.links.found.items():
-        if href != page["url"]:  # the frontier knows the page itself
-            by_partition.setdefault(_partition_of_host(link.url.host, partitions), []).append(href)
+        if href != page_href:  # the frontier knows the page itself
+            by_partition.setdefault(_partition_of_host(link.url.host, partitions), []).append(link.url.wire)
     return [
         Draft(
             topics.LINKS,
@@ -229,7 +238,7 @@ def _link_drafts(page: Mapping[str, Any], content: Content, partitions: int, now
             None,
             {
                 "crawl": page["crawl"],
-                "page": page["url"],
+                "page": page_href,
                 "depth": page["depth"] + 1,
                 "source": page["source"],
                 "priority": link_priority(page),
@@ -241,7 +250,7 @@ def _link_drafts(page: Mapping[str, Any], content: Content, partitions: int, now
             },
         )
         for partition, all_urls in by_partition.items()
-        for urls in _split(all_urls, LINK_RECORD_BYTES - _RECORD_BYTES - len(page["url"]) - len(page["crawl"].encode()))
+        for urls in _split(all_urls, LINK_RECORD_BYTES - _RECORD_BYTES - len(page_href) - len(page["crawl"].encode()))
     ]
 
 

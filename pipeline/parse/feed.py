@@ -75,7 +75,7 @@ def parse_feed(
 
     Args:
         body: unpacked.
-        url: canonical URL of the feed.
+        url: of the feed, canonical or as it was asked for.
         fetched_at_s: when it was fetched, seconds since the epoch: times long after it are dropped.
         content_type: the header as sent; empty for none.
         max_url_bytes: longer URLs are refused.

@@ -64,7 +64,7 @@ def parse_html(
 
     Args:
         body: unpacked.
-        url: canonical URL of the document.
+        url: of the document, canonical or as it was asked for.
         fetched_at_s: when it was fetched, seconds since the epoch: it can't have been published long after.
         content_type: the header as sent; empty for none.
         robots_header: values of X-Robots-Tag, one a line.

@@ -83,7 +83,7 @@ def parse_sitemap(
 
     Args:
         body: unpacked.
-        url: canonical URL of the sitemap.
+        url: of the sitemap, canonical or as it was asked for.
         content_type: the header as sent; empty for none.
         max_url_bytes: longer URLs are refused.
     """

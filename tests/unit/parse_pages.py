@@ -15,11 +15,11 @@ FETCHED_AT_MS = 1_717_172_775_000  # 2024-05-31T16:26:15Z
 
 def page_record(content: bytes, url: str = "https://n.test/", **fields: Any) -> dict[str, Any]:
     """A record of `crawl.pages.v1-value`, its body packed as the fetch stage packs it; `fields` replace its own."""
-    href = canonicalize(url).href
+    canonical = canonicalize(url, max_bytes=1 << 20)
     return {
         "crawl": "c1",
-        "url": href,
-        "url_key": url_key(href),
+        "url": canonical.wire,
+        "url_key": url_key(canonical.href),
         "delivery": 1,
         "depth": 2,
         "priority": 3,

@@ -165,6 +165,25 @@ def test_a_page_s_link_to_itself_is_not_sent():
     assert 1 == one(found, topics.PARSED)["links_found"]
 
 
+def test_links_go_out_as_written_and_a_document_has_its_canonical_url():
+    """Fetch asks for what the page says; readers know one page by one URL, whichever spelling brought it."""
+    body = (
+        b"<title>T</title><p>text<a href='/%7ex?utm_source=n#top'>x</a><a href='/~x'>x</a><a href='?gclid=2'>here</a>"
+    )
+    found = outputs(body, url="https://n.test/%7ea?utm_source=m", redirects=["https://n.test/?fbclid=1"])
+    links, document = one(found, topics.LINKS), one(found, topics.DOCUMENTS)
+    assert ("https://n.test/~a", ["https://n.test/%7ex?utm_source=n"]) == (links["page"], links["urls"])
+    assert ("https://n.test/~a", ["https://n.test/"]) == (document["url"], document["redirects"])
+    assert document_id("https://n.test/~a", document["content_hash"]) == document["id"]
+    assert "https://n.test/~a" == one(found, topics.PARSED)["url"]
+
+
+def test_a_page_with_a_long_url_is_read():
+    """Which URLs are too long is the frontier's to say, by its own configuration."""
+    url = "https://n.test/" + "x" * 5_000
+    assert url == one(outputs(b"<title>T</title><p>text", url=url), topics.DOCUMENTS)["url"]
+
+
 def test_a_page_that_asks_not_to_be_indexed_gives_links_and_no_document():
     """The two wishes are separate."""
     found = outputs(b"<meta name=robots content=noindex><title>T</title><a href=/x>x</a>")
