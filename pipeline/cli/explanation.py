@@ -122,9 +122,9 @@ _PARTICULARS: Final = {
     "source": "source {}",
     "depth": "depth {}",
     "priority": "priority {}",
-    "deliveries": "given out {} times",
-    "attempts": "{} attempts failed",
-    "replays": "came back {} times from the dead letters",
+    "deliveries": "deliveries {}",
+    "attempts": "failed attempts {}",
+    "replays": "came back from the dead letters: {}",
 }
 
 
@@ -145,7 +145,7 @@ def _turn(ahead: int | None, lane: str) -> str:
         return "it waits for its turn (only a worker can count what stands before it)"
     if ahead == 0:
         return f"its turn is next in the {lane} lane"
-    return f"it waits for its turn: {_count(ahead)} tasks of its domain stand before it in the {lane} lane"
+    return f"it waits for its turn; tasks of its domain before it in the {lane} lane: {_count(ahead)}"
 
 
 def domain_wait(wait: Row, now_ms: int) -> str:
@@ -169,7 +169,7 @@ def domain_wait(wait: Row, now_ms: int) -> str:
 
 _WAITS: Final = {
     "not_before": "its sender does not want it earlier than {until}",
-    "retry": "the pause after {attempts} failed attempts ends {until}",
+    "retry": "failed attempts: {attempts}; the pause after the last one ends {until}",
     "deferred": "fetch could not start it in time; it goes again {until}",
     "interval": "its next poll, number {poll}, is due {until}",
     "backoff": "{cause}: incident {level} in a row, since {since}; no request before {until}",

@@ -76,7 +76,7 @@ def told(*crawls, **fields):
         ),
         (
             standing("waiting", "turn", waits=[wait("turn", ahead=3)]),
-            "not fetched yet: it waits for its turn: 3 tasks of its domain stand before it in the normal lane",
+            "not fetched yet: it waits for its turn; tasks of its domain before it in the normal lane: 3",
         ),
         (standing("waiting", "turn", waits=[wait("turn", ahead=0)]), "not fetched yet: its turn is next"),
         (
@@ -124,8 +124,8 @@ def test_all_of_a_url_is_told_in_lines():
             " (in 0.5 s)"
         ),
         (
-            "    wished or found 2023-11-14T22:13:20.000Z, source desk, depth 1, priority 3, given out 2 times,"
-            " 1 attempts failed"
+            "    wished or found 2023-11-14T22:13:20.000Z, source desk, depth 1, priority 3, deliveries 2,"
+            " failed attempts 1"
         ),
         "    then: 2 tasks of the domain are out, at most 2 may be: one has to end first",
         "  dead letter L (open, deadline), T",
