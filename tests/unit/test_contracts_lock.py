@@ -191,3 +191,10 @@ def test_a_folder_without_schemas_is_refused(tmp_path):
         read_schemas(tmp_path)
     with pytest.raises(ConfigurationError, match="No such file"):
         read_schemas(tmp_path / "none")
+
+
+def test_the_ids_of_the_built_in_lock_are_those_that_an_empty_registry_gives():
+    """The local registry is filled in the order of ids and counts from 1: a gap would make `headrace up` refuse it."""
+    subjects = read_lock().subjects.values()
+    ids = sorted(version.id for subject in subjects for version in subject.versions.values())
+    assert list(range(1, len(ids) + 1)) == ids
