@@ -22,7 +22,7 @@ class CrawlPlan(NamedTuple):
 
     Attributes:
         definition: `crawl.crawls.v1-value` record.
-        start_urls: canonical, sorted.
+        start_urls: as they were written (wire URLs), each page once, sorted by canonical URL.
         allow_addresses: networks that the guard must let through because a start point names them itself.
         delay_s: pause between requests to a domain; None for the configured one.
     """
@@ -66,7 +66,8 @@ def plan_crawl(
     if not starts:
         raise ConfigurationError("name at least one URL")
     # Sorted: the same command in another order is the same crawl.
-    hrefs = sorted({start.href for start in starts})
+    wires = {start.href: start.wire for start in reversed(starts)}
+    hrefs = sorted(wires)
     origins = sorted({origin for start in starts for origin in _origins(start)})
     scope = [_rule("ALLOW", href) for href in hrefs]
     scope += [_rule("DENY", glob) for glob in _globs(exclude, origins)]
@@ -88,7 +89,7 @@ def plan_crawl(
     local = sorted({address for start in starts for address in _own_addresses(start)})
     if delay_s is None and local and all(_own_addresses(start) for start in starts):
         delay_s = LOOPBACK_DELAY_S
-    return CrawlPlan(definition, hrefs, local, delay_s)
+    return CrawlPlan(definition, [wires[href] for href in hrefs], local, delay_s)
 
 
 def _rule(action: str, pattern: str) -> dict[str, str]:

@@ -40,6 +40,14 @@ def test_a_crawl_stays_on_the_hosts_of_its_start_points():
         assert not allows(made, outside)
 
 
+def test_start_points_are_fetched_as_they_are_written():
+    """The same page in another spelling makes the same crawl, and no second task."""
+    made = plan("http://a.test/%7ex?utm_source=1", "http://a.test/~x", "http://a.test/b")
+    assert ["http://a.test/b", "http://a.test/%7ex?utm_source=1"] == made.start_urls
+    assert ["http://a.test/b", "http://a.test/~x"] == made.definition["start_urls"]
+    assert plan("http://a.test/~x", "http://a.test/b").definition["crawl"] == made.definition["crawl"]
+
+
 @pytest.mark.parametrize("start", ["http://a.test/", "https://www.a.test/x"])
 def test_a_site_is_its_host_with_and_without_www_by_either_scheme(start):
     """A start point often redirects to the other form; the crawl must not end there."""
