@@ -238,7 +238,7 @@ class RobotsCache:
             if response.status not in redirects.STATUSES:
                 return response
             try:
-                place = redirects.target(response, place).href
+                place = redirects.target(response, place).wire
             except SiteError:
                 return None
             hops += 1

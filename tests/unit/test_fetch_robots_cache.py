@@ -173,6 +173,12 @@ async def test_five_redirects_are_followed(world):
     assert "/6" not in world.site.targets
 
 
+async def test_a_redirect_to_another_spelling_of_the_file_is_followed(world):
+    """Else its site would seem to have none, and everything would be allowed."""
+    world.site.answers |= {"/robots.txt": redirect("/robots.txt?utm_source=x"), "/robots.txt?utm_source=x": CLOSED}
+    assert not await world.allowed()
+
+
 async def test_a_redirect_to_nowhere_is_no_file(world):
     """There is nothing to ask for."""
     world.site.answers["/robots.txt"] = redirect("ftp://site.test/robots.txt")
