@@ -111,6 +111,24 @@ def test_a_site_that_is_overloaded_is_left_alone_and_no_attempt_is_spent(bench, 
         assert [] == bench.emitted(after_s=59)
 
 
+def test_a_host_that_refuses_everything_is_asked_a_dozen_times_a_day_however_much_waits_for_it(bench):
+    """649 URLs are no reason for 649 requests: the backoff is the domain's, and survives every restart."""
+    for number in range(649):
+        bench.task(f"{A}{number}")
+    asked = 0
+    while bench.now < START + 86_400:
+        lanes = bench.emitted(after_s=60)
+        if not lanes:
+            continue
+        asked += 1
+        bench.outcome(lanes[0], "RATE_LIMITED", status=429)
+        for lane in lanes[1:]:  # fetch sends back what was dealt before the refusal
+            bench.outcome(lane, "DEFERRED", requests=0, reason="gate")
+        bench.reopen()
+    assert 8 <= asked <= 12
+    assert 649 == bench.progress()["waiting"]
+
+
 def test_retry_after_holds_the_whole_domain_to_the_millisecond(bench):
     """The wish is the site's, not the page's."""
     lane = given(bench)
