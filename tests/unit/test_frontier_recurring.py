@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipeline import topics
 from pipeline.errors import InputError
 from pipeline.frontier.explain import explain
-from pipeline.frontier.records import url_row_key
+from pipeline.frontier.records import SEEN, url_row_key
 from pipeline.frontier.recurrence import MAX_HASHES, Recurrence, pack_recurrence, unpack_recurrence
 from pipeline.frontier.recurring import recurrence
 from pipeline.web.url import url_key
@@ -142,6 +142,39 @@ def test_retries_within_a_poll_are_as_ever_and_their_end_is_no_dead_letter():
     assert (2, 0, 4) == (lane["poll"], lane["attempt"], lane["delivery"])
 
 
+@pytest.mark.parametrize("outcome", ["NOT_MODIFIED", "ROBOTS_DENIED"])
+def test_recurring_work_that_never_brings_a_page_does_not_grow_too_old(outcome):
+    """Its age counts from poll to poll, not from the day on which somebody wished it."""
+    bench, lane = polled(max_age_s=600)
+    for _ in range(30):
+        bench.outcome(lane, outcome)
+        (lane,) = bench.emitted(16 * MINUTE_S)
+    bench.outcome(lane, "NETWORK_ERROR")
+    assert 1 == len(bench.emitted(1.0))
+
+
+def test_a_poll_that_waited_for_parse_does_not_grow_too_old():
+    """A parser that was down for long leaves the next poll all its attempts."""
+    bench, lane = polled(max_age_s=600)
+    bench.outcome(lane, "FETCHED")
+    bench.now += 6_000
+    parsed(bench, lane)
+    (lane,) = bench.emitted()
+    bench.outcome(lane, "NETWORK_ERROR")
+    assert 1 == len(bench.emitted(1.0))
+
+
+def test_deliveries_stay_unique_when_a_withdrawn_url_has_been_forgotten():
+    """The seen table has a horizon; an outcome or an answer of the former life must not be taken for one of this."""
+    bench, lane = polled()
+    page(bench, lane)
+    bench.task(A, withdraw=True)
+    bench.view.delete(SEEN, url_row_key("default", url_key(A)))
+    bench.reopen()
+    bench.task(A, interval_ms=60_000)
+    assert [2] == [lane["delivery"] for lane in bench.emitted()]
+
+
 def test_recurring_work_does_not_grow_too_old():
     """Its age counts from poll to poll."""
     bench, lane = polled(max_age_s=600)
@@ -221,6 +254,18 @@ def test_a_redirected_poll_waits_at_its_target_for_the_parser():
     parsed(bench, target)
     (target,) = bench.emitted()
     assert (B, 2, [ONE]) == (target["url"], target["poll"], target["known_content_hashes"])
+
+
+def test_the_target_of_polls_is_judged_once():
+    """It is one URL, however often it is polled: no trap counts it anew each time."""
+    bench, lane = polled(max_queries_per_path=2)
+    for poll in range(1, 8):
+        bench.outcome(lane, "REDIRECTED", status=301)
+        bench.send(topics.TASKS, make_task("http://b.test/new?page=1", redirects=[A], poll=poll))
+        (target,) = bench.emitted()
+        page(bench, target)
+        (lane,) = bench.emitted(MINUTE_S)
+    assert {} == bench.progress()["refused"]
 
 
 def test_a_failed_redirected_poll_is_no_dead_letter():
@@ -462,6 +507,17 @@ def test_a_poll_costs_a_page_of_the_budget_and_waits_for_it():
         progress["waiting"], progress["parked"], progress["recurring"],
         progress["pages_fetched"] + progress["pages_polled"],
     )  # fmt: skip
+
+
+def test_work_that_waits_for_its_next_poll_asks_for_no_pages():
+    """They would lie here unused, while other partitions could fetch with them."""
+    bench = Bench(make_stage({"c": {"scope": [], "max_pages": 9}}, delay_s=0))
+    bench.task(A, "c", interval_ms=3_600_000)
+    (lane,) = [*bench.emitted(), *bench.emitted(1.0)]
+    page(bench, lane)
+    for _ in range(20):
+        bench.tick(10.0)
+        assert (0, 0) == (bench.frontier._crawls.get("c").grant, bench.frontier._crawls.get("c").asked)
 
 
 @given(
