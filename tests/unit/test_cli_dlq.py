@@ -62,7 +62,8 @@ class Office:
 
     made = None
 
-    def __init__(self, options, names, *, by, dry, transaction_timeout_s):
+    def __init__(self, options, names, *, by, dry, transaction_timeout_s, own_transactions):
+        assert own_transactions is not None
         self.names, self.by, self.dry, self.settled = list(names), by, dry, False
         Office.made = self
 
