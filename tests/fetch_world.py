@@ -58,9 +58,9 @@ class World:
     def record(self, url: str, lane: str = "normal", **fields: Any) -> FakeRecord:
         """A lane record."""
         task = {
-            "crawl": "c", "url": url, "url_key": url_key(canonical_form(url)), "delivery": 2, "attempt": 0, "priority": 3,
-            "depth": 1, "source": "s", "submitted_at_ms": 111, "emitted_at_ms": 222, "not_before_ms": 0, "delay_ms": 0,
-            "timeout_ms": 0, "redirects": [], "etag": None, "last_modified": None, **fields,
+            "crawl": "c", "url": url, "url_key": url_key(canonical_form(url)), "delivery": 2, "attempt": 0,
+            "priority": 3, "depth": 1, "source": "s", "submitted_at_ms": 111, "emitted_at_ms": 222, "not_before_ms": 0,
+            "delay_ms": 0, "timeout_ms": 0, "redirects": [], "etag": None, "last_modified": None, **fields,
         }  # fmt: skip
         value = CODECS.encode(topics.LANE_NORMAL.subject, task)
         return FakeRecord(topics.LANES[lane].name, value, b"site.test", PARTITION, offset=9)
