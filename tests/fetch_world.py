@@ -12,7 +12,7 @@ from pipeline import topics
 from pipeline.config import Fetch, Settings
 from pipeline.contracts import load_codec
 from pipeline.delivery.api import Result
-from pipeline.fetch.gate import GateClock
+from pipeline.fetch.slots import GateClock
 from pipeline.fetch.stage import FetchStage
 from pipeline.web.url import canonical_form, url_key
 from tests.fakes import FakeRecord, MemoryView

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from pipeline.errors import HeadraceError
-from pipeline.fetch.gate import Deferred, GateClock, LoopClock, Slot, Timer, Waiter
+from pipeline.fetch.slots import Deferred, GateClock, LoopClock, Slot, Timer, Waiter
 
 V6_PREFIX: Final = 64
 """One machine has a network of its own as a rule, and every site an address in it (RFC 6177)."""

@@ -30,7 +30,8 @@ from pipeline.fetch import redirects
 from pipeline.fetch.address_limit import AddressBusy
 from pipeline.fetch.body import Limits
 from pipeline.fetch.client import Client, Response
-from pipeline.fetch.gate import Deferred, DomainGate
+from pipeline.fetch.gate import DomainGate
+from pipeline.fetch.slots import Deferred
 from pipeline.fetch.wishes import read_wishes
 from pipeline.web.robots import MAX_BYTES, RobotsRules
 from pipeline.web.url import CanonicalUrl

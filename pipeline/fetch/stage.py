@@ -29,10 +29,11 @@ from pipeline.fetch.address_limit import AddressBusy, AddressLimiter
 from pipeline.fetch.body import Body
 from pipeline.fetch.client import Client, Response
 from pipeline.fetch.endings import OVERLOADED, Ending, judge, judge_error, wants_page
-from pipeline.fetch.gate import Deferred, DomainGate, GateClock
+from pipeline.fetch.gate import DomainGate
 from pipeline.fetch.guard import AddressGuard
 from pipeline.fetch.holds import Holds
 from pipeline.fetch.robots_cache import RobotsCache, origin_of
+from pipeline.fetch.slots import Deferred, GateClock
 from pipeline.fetch.transport import UNSENT, StaleMembership
 from pipeline.fetch.wishes import NOTHING, Wishes, read_wishes
 from pipeline.web.domains import registrable_domain

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.fetch import address_limit
 from pipeline.fetch.address_limit import AddressBusy, AddressLimiter
-from pipeline.fetch.gate import Slot
+from pipeline.fetch.slots import Slot
 from tests.jumping_clock import JumpingClock, settle
 
 ONE, OTHER = "192.0.2.1", "192.0.2.2"

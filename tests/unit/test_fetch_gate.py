@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.fetch import gate as gate_module
-from pipeline.fetch.gate import Deferred, DomainGate, LoopClock, Slot
+from pipeline.fetch.gate import PUT_OFF_S, DomainGate
+from pipeline.fetch.slots import Deferred, LoopClock, Slot
 from tests.jumping_clock import JumpingClock, settle
 
 DOMAIN = "site.test"
@@ -211,7 +212,7 @@ async def test_after_a_refusal_nothing_goes_out_that_was_dealt_before(gate, cloc
     assert Deferred(until) == await waiting
     assert Deferred(until) == await ask(gate, dealt_at=clock.now() - 0.5)
     await clock.advance(3)
-    assert Deferred(clock.now()) == await ask(gate, dealt_at=clock.now() - 3.5)
+    assert Deferred(clock.now() + PUT_OFF_S) == await ask(gate, dealt_at=clock.now() - 3.5)
     await granted(ask(gate, dealt_at=clock.now() - 0.5))
     assert 0 == clock.armed
 

@@ -12,9 +12,10 @@ from pipeline.config import Fetch
 from pipeline.contracts import load_codec
 from pipeline.fetch import robots_cache
 from pipeline.fetch.client import Client
-from pipeline.fetch.gate import Deferred, DomainGate
+from pipeline.fetch.gate import DomainGate
 from pipeline.fetch.guard import AddressGuard
 from pipeline.fetch.robots_cache import Robots, RobotsCache
+from pipeline.fetch.slots import Deferred
 from pipeline.fetch.transport import StaleMembership
 from pipeline.web.url import canonicalize
 from tests.raw_site import RawSite, redirect, response

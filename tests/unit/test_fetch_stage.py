@@ -13,7 +13,7 @@ import zstandard
 from pipeline import topics
 from pipeline.delivery.api import ParallelStage
 from pipeline.errors import InputError
-from pipeline.fetch.gate import Deferred
+from pipeline.fetch.slots import Deferred
 from pipeline.fetch.stage import FetchStage
 from pipeline.web.url import url_key
 from tests.fakes import FakeRecord
