@@ -1,181 +1,199 @@
-"""How fast the frontier takes records: one partition on a real store, one thread.
+"""What a link costs the frontier when it knows few URLs and when it knows many: `make bench-frontier`.
 
-`python -m bench.frontier [--json]` prints microseconds per step. The store is committed after each batch of records, as
-the runner does, but nothing is sent to a broker.
+For each size so many URLs are loaded in bulk into the six partitions of one worker, a tenth of them waiting, the others
+done. Then the worker gets link records of 60 URLs, as the runner hands them over: they are decoded, looked up, claimed,
+queued, and after each round of 600 the changes are packed for the changelog and written. Nothing is sent to a broker.
+Each size, and the peer, has a process of its own. CPU is that of the whole process, the threads that write and compact
+the store's files included.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import resource
+import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TypeVar
 
-from pipeline import topics
-from pipeline.config import Frontier, Politeness
+from rich.console import Console
+
+from bench.calibration import calibrate
+from bench.frontier_peer import SetAndHeap
+from bench.frontier_report import Domains, Peer, Report, Size, tables_of
+from bench.frontier_world import (
+    PAGE_LINKS,
+    PARTITIONS,
+    WAITING_SHARE,
+    FrontierWorker,
+    Pages,
+    Record,
+    Stopwatch,
+    Web,
+    disk_bytes,
+    resident_bytes,
+    settle,
+)
 from pipeline.contracts.codec import Codecs, load_codec
-from pipeline.delivery.api import Output, SourceRecord
-from pipeline.frontier.records import TABLES
-from pipeline.frontier.stage import FrontierStage
-from pipeline.state.store import PartitionStore
-from pipeline.state.view import StagedView
-from pipeline.web.domains import PSL_VERSION
+from pipeline.frontier.records import SEEN
+from pipeline.state.contract_rows import ContractRows
+from pipeline.state.view import changelog_key, from_changelog
+from pipeline.topics import FRONTIER_STATE
 
-START_S = 1_700_000_000.0
-DOMAINS = 500
-BATCH_RECORDS = 500
-URLS_PER_RECORD = 10
-PAGES = 20_000
+SMALLEST, DEFAULT, LARGEST_FOR_PEER = 100_000, 10_000_000, 10_000_000
+MOST_SITES, PAGES_PER_SITE = 100_000, 100
+WARM_RECORDS, MIXED_RECORDS, OTHER_RECORDS = 1_200, 3_000, 600
+TASKS = 20_000
+DOMAIN_COUNTS = (10, 1_000, 100_000)
+DOMAIN_LINKS = 100_000
+DEEP_SHARE = 10
+"""The deep domain has one of so many URLs of the largest size."""
 
-
-class Record(NamedTuple):
-    """A source record."""
-
-    topic: str
-    value: bytes | None
-    partition: int = 0
-    offset: int = 0
-    timestamp: int = 0
-    key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()
+_Result = TypeVar("_Result")
 
 
-class Partition:
-    """One frontier partition on a store, without a broker."""
-
-    def __init__(self, directory: Path, codecs: Codecs) -> None:
-        self._codecs = codecs
-        stage = FrontierStage(
-            frontier=Frontier(),
-            politeness=Politeness(delay_s=0),
-            codecs=codecs,
-            partitions=1,
-            crawls=lambda _: None,
-            task_dead_letter=_no_dead_letter,
-        )
-        self._store = PartitionStore(directory, TABLES)
-        self._view = StagedView(self._store, TABLES)
-        self._stage = stage
-        self._logic = stage.open(0, self._view, START_S)
-        self._applied = 0
-
-    def timed(self, records: Iterable[Record], *, tick: bool = False) -> tuple[float, list[Output]]:
-        """Handle records in batches, each followed by a commit. Return seconds and outputs."""
-        outputs: list[Output] = []
-        spent = 0.0
-        batch: list[Record] = []
-
-        def flush() -> None:
-            nonlocal spent
-            begin = time.perf_counter()
-            for record in batch:
-                source: SourceRecord = record
-                outputs.extend(self._logic.handle(source, START_S))
-            while tick and (due := self._logic.due()) is not None and due <= START_S:
-                outputs.extend(self._logic.tick(START_S))
-            changes = self._view.changes()
-            self._applied += len(changes)
-            self._store.apply(changes, self._applied, START_S)
-            self._view.clear()
-            spent += time.perf_counter() - begin
-            batch.clear()
-
-        for record in records:
-            batch.append(record)
-            if len(batch) == BATCH_RECORDS:
-                flush()
-        flush()
-        return spent, outputs
-
-    def reopen(self) -> float:
-        """Build memory anew from the store. Return seconds."""
-        begin = time.perf_counter()
-        self._logic = self._stage.open(0, self._view, START_S)
-        return time.perf_counter() - begin
+def measure_size(urls: int, directory: Path) -> Size:
+    """Measure with so many URLs."""
+    sites = max(SMALLEST // PAGES_PER_SITE, min(MOST_SITES, urls // PAGES_PER_SITE))
+    web, stored = Web(sites), urls // sites
+    worker = FrontierWorker(directory)
+    idle_bytes = resident_bytes()
+    loaded = worker.load(web, stored)
+    rows = urls + urls // WAITING_SHARE
+    settle()
+    worker.close()
+    opened = worker.open()
+    pages = _pages(web, stored, worker.codecs)
+    worker.handle(_records(pages, WARM_RECORDS))
+    mixed = worker.handle(records := _records(pages, MIXED_RECORDS))
+    cold = worker.handle(_records(pages, OTHER_RECORDS, recent=0, stored=PAGE_LINKS))
+    new = worker.handle(_records(pages, OTHER_RECORDS, recent=0, stored=0))
+    out, outcomes = worker.give_out(TASKS // PARTITIONS)
+    outcome = worker.handle(outcomes)
+    size = Size(
+        urls=urls,
+        domains=sites,
+        resident_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        idle_bytes=idle_bytes,
+        disk_bytes=disk_bytes(directory),
+        load_us=loaded.of(rows),
+        restore_s=loaded.wall_s + rows * _unwrap_s(worker.codecs),
+        open_s=opened.wall_s,
+        mixed_us=mixed.of(len(records) * PAGE_LINKS),
+        mixed_wall_us=mixed.wall_s / (len(records) * PAGE_LINKS) * 1e6,
+        stored_us=cold.of(OTHER_RECORDS * PAGE_LINKS),
+        new_us=new.of(OTHER_RECORDS * PAGE_LINKS),
+        out_us=out.of(len(outcomes)),
+        outcome_us=outcome.of(len(outcomes)),
+    )
+    worker.close()
+    return size
 
 
-def _no_dead_letter(*_: Any, **__: Any) -> Output:
-    raise AssertionError("nothing dies here")
+def measure_peer(urls: int) -> Peer:
+    """Measure the set and the heap with so many URLs."""
+    sites = max(SMALLEST // PAGES_PER_SITE, min(MOST_SITES, urls // PAGES_PER_SITE))
+    web, stored = Web(sites), urls // sites
+    peer = SetAndHeap()
+    peer.load(web, stored)
+    pages = _pages(web, stored, load_codec())
+    peer.handle(_records(pages, WARM_RECORDS))
+    mixed = peer.handle(_records(pages, MIXED_RECORDS))
+    return Peer(urls, mixed.of(MIXED_RECORDS * PAGE_LINKS), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
-def _links(codecs: Codecs, urls: list[str], size: int) -> list[Record]:
-    encode = codecs.encoder(topics.LINKS.subject)
-    batches = [urls[at : at + size] for at in range(0, len(urls), size)]
-    return [
-        Record(
-            topics.LINKS.name,
-            encode(
-                {
-                    "crawl": "default", "page": "https://www.site-1.example/a/page", "depth": 2, "found_at_ms": 1,
-                    "psl_version": PSL_VERSION, "urls": batch,
-                }
-            ),
-        )
-        for batch in batches
-    ]  # fmt: skip
+def measure_domains(count: int, directory: Path) -> Domains:
+    """Measure with new links of so many domains in turn, after each has had its first ones."""
+    web = Web(count)
+    worker = FrontierWorker(directory)
+    pages = _pages(web, 0, worker.codecs)
+    worker.handle(_records(pages, max(count, WARM_RECORDS), recent=0, stored=0, links=1))
+    new = worker.handle(_records(pages, DOMAIN_LINKS, recent=0, stored=0, links=1))
+    out, outcomes = worker.give_out(TASKS // PARTITIONS)
+    worker.close()
+    return Domains(count, 1 + DOMAIN_LINKS // count, new.of(DOMAIN_LINKS), out.of(len(outcomes)))
 
 
-def _outcomes(codecs: Codecs, lanes: list[dict[str, Any]]) -> list[Record]:
-    encode = codecs.encoder(topics.FETCHES.subject)
-    return [
-        Record(
-            topics.FETCHES.name,
-            encode(
-                {
-                    "crawl": lane["crawl"], "url": lane["url"], "url_key": lane["url_key"],
-                    "delivery": lane["delivery"], "outcome": "FETCHED", "status": 200, "reason": "", "location": None,
-                    "address": None, "retry_after_ms": None, "not_before_ms": 0, "crawl_delay_ms": None,
-                    "requests": 1, "started_at_ms": int(START_S * 1000), "ended_at_ms": int(START_S * 1000),
-                    "bytes_wire": 1, "bytes_decoded": 1, "etag": None, "last_modified": None, "worker": "w",
-                }
-            ),
-        )
-        for lane in lanes
-    ]  # fmt: skip
+def measure_depth(domains: int, waiting_each: int, directory: Path) -> Domains:
+    """Measure tasks given out where so many URLs wait for each domain."""
+    worker = FrontierWorker(directory)
+    worker.load(Web(domains), waiting_each, waiting_share=1)
+    settle()
+    out, outcomes = worker.give_out(TASKS if domains == 1 else TASKS // PARTITIONS)
+    worker.close()
+    return Domains(domains, waiting_each, None, out.of(len(outcomes)))
 
 
-def measure() -> dict[str, float]:
-    """Return microseconds by step."""
-    codecs = load_codec()
-    urls = [
-        f"https://www.site-{number % DOMAINS}.example/section/{number // 97}/story-{number}.html"
-        for number in range(PAGES)
-    ]
-    figures: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as directory:
-        partition = Partition(Path(directory) / "0", codecs)
-        records = _links(codecs, urls, URLS_PER_RECORD)
-        spent, _ = partition.timed(records)
-        figures["new URL claimed, µs"] = spent / PAGES * 1e6
-        spent, _ = partition.timed(records)
-        figures["link record of 10 known URLs, µs"] = spent / len(records) * 1e6
-        figures["known URLs a second"] = PAGES / spent
-        spent, outputs = partition.timed([], tick=True)
-        decode = codecs.decoder(topics.LANE_NORMAL.subject)
-        lanes = [decode(output.value) for output in outputs if output.topic == topics.LANE_NORMAL.name]
-        assert len(lanes) == PAGES
-        figures["task given out, µs"] = spent / PAGES * 1e6
-        spent, _ = partition.timed(_outcomes(codecs, lanes))
-        figures["outcome, µs"] = spent / PAGES * 1e6
-        figures["partition opened, µs a URL"] = partition.reopen() / PAGES * 1e6
-        spent, _ = partition.timed(records)
-        figures["link record of 10 stored URLs, µs"] = spent / len(records) * 1e6
-    return figures
+def _pages(web: Web, stored: int, codecs: Codecs) -> list[Pages]:
+    return [Pages(web, number, stored, codecs) for number in range(PARTITIONS) if web.of_partition[number]]
 
 
-def main(report: Callable[[str], None] = print) -> None:
-    """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def _records(pages: list[Pages], count: int, **links: int) -> list[Record]:
+    return [pages[number % len(pages)].record(**links) for number in range(count)]
+
+
+def _unwrap_s(codecs: Codecs, rows: int = 100_000) -> float:
+    """Return CPU seconds to unpack a record of the changelog."""
+    codec = ContractRows(codecs.encoder(FRONTIER_STATE.subject), codecs.decoder(FRONTIER_STATE.subject))
+    key, value = changelog_key(SEEN, bytes(24)), codec.wrap(bytes(24))
+    watch = Stopwatch()
+    for _ in range(rows):
+        from_changelog(key)
+        codec.unwrap(value)
+    return watch.spent().cpu_s / rows
+
+
+def _apart(measure: Callable[..., _Result], *arguments: object, directory: Path | None = None) -> _Result:
+    """Measure in a process of its own, with an empty directory where one is wanted."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        if directory is None:
+            return pool.submit(measure, *arguments).result()
+        with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=directory) as place:
+            return pool.submit(measure, *arguments, Path(place)).result()
+
+
+def measure(urls: int, directory: Path, say: Callable[[str], None]) -> Report:
+    """Measure everything up to so many URLs."""
+    calibration = calibrate()
+    sizes, peers = [], []
+    count = SMALLEST
+    while count <= urls:
+        say(f"{count:,} URLs")
+        sizes.append(_apart(measure_size, count, directory=directory))
+        if count <= LARGEST_FOR_PEER:
+            peers.append(_apart(measure_peer, count))
+        count *= 10
+    domains = []
+    for number in DOMAIN_COUNTS:
+        say(f"{number:,} domains")
+        domains.append(_apart(measure_domains, number, directory=directory))
+    deep = urls // DEEP_SHARE
+    say(f"{deep:,} waiting URLs of one domain")
+    domains.append(_apart(measure_depth, MOST_SITES, 10, directory=directory))
+    domains.append(_apart(measure_depth, 1, deep, directory=directory))
+    return Report(sizes, peers, domains, calibration)
+
+
+def main() -> None:
+    """Print the tables; the status says whether the goals were reached."""
+    parser = argparse.ArgumentParser(prog="python -m bench.frontier", description=__doc__)
+    parser.add_argument("--urls", type=int, default=DEFAULT, help="the largest size; sizes are 100,000 and tenfold")
+    parser.add_argument("--directory", type=Path, default=None, help="where stores are; 100,000,000 URLs take 8 GB")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    figures = measure()
-    if parser.parse_args().json:
-        report(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        report(f"{name:<40}{value:>12,.1f}")
+    options = parser.parse_args()
+    stderr = Console(stderr=True)
+    report = measure(options.urls, options.directory or Path(tempfile.gettempdir()), stderr.print)
+    if options.json:
+        print(json.dumps(asdict(report) | {"growth": report.growth, "reached": report.reached}))
+    else:
+        for table in tables_of(report):
+            Console(width=150).print(table)
+    sys.exit(not report.reached)
 
 
 if __name__ == "__main__":
