@@ -15,6 +15,8 @@ WRITE_BUFFERS_BYTES: Final = 128 << 20
 """Rows that are not in table files yet, over all stores; what is over it is written out."""
 WRITE_BUFFER_BYTES: Final = 16 << 20
 """The same for one table of one store."""
+LOG_BYTES: Final = 64 << 20
+"""Write-ahead log of one store. A start reads it, and without a bound a table that hardly changes would keep all of it."""
 BLOOM_BITS_PER_KEY: Final = 16
 """Fewer than one look-up in a thousand for a missing key reads a table file for nothing. The filters of the table files
 that are there are in memory: 2 MB for a million rows, none for none."""
@@ -80,6 +82,7 @@ class StoreMemory:
         options.set_compression_type(DBCompressionType.lz4())
         options.set_write_buffer_size(WRITE_BUFFER_BYTES)
         options.set_write_buffer_manager(self.buffers)
+        options.set_max_total_wal_size(LOG_BYTES)
         options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_SHARE)
         options.set_memtable_whole_key_filtering(True)
         options.add_compact_on_deletion_collector_factory(2 * COMPACT_DELETIONS, COMPACT_DELETIONS, 0.5)

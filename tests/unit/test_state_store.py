@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from pipeline.errors import ConfigurationError
+from pipeline.state import memory as memory_module
 from pipeline.state.memory import shared_memory
 from pipeline.state.store import PartitionStore
 
@@ -153,3 +154,18 @@ def test_a_store_tells_what_it_takes_until_it_is_closed(tmp_path):
     assert store not in shared_memory().stores
     closed = store.figures()
     assert closed is None or not closed.rows
+
+
+def test_a_table_that_hardly_changes_does_not_keep_the_log_of_the_others(tmp_path, monkeypatch):
+    """The log is read at each start: a gigabyte of it would cost every deploy half a minute for each partition."""
+    monkeypatch.setattr(memory_module, "LOG_BYTES", 1 << 20)
+    store = PartitionStore(tmp_path / "0", TABLES)
+    store.apply({("t", b"key"): b"value"}, 1, 1.0)
+    for round_ in range(40):
+        rows = {("s", b"%d/%d" % (round_, number)): bytes(1_000) for number in range(200)}
+        store.apply({**rows, ("s", b"last"): b"%d" % round_}, 2 + round_, 1.0)
+    store.close()
+    assert 4 << 20 > sum(path.stat().st_size for path in (tmp_path / "0").glob("*.log"))
+    store = PartitionStore(tmp_path / "0", TABLES)
+    assert [b"value", b"39", 41] == [store.get("t", b"key"), store.get("s", b"last"), store.applied]
+    store.close()
