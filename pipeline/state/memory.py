@@ -16,7 +16,7 @@ WRITE_BUFFERS_BYTES: Final = 128 << 20
 WRITE_BUFFER_BYTES: Final = 16 << 20
 """The same for one table of one store."""
 LOG_BYTES: Final = 64 << 20
-"""Write-ahead log of one store. A start reads it, and without a bound a table that hardly changes would keep all of it."""
+"""Write-ahead log of one store. A start reads it; without a bound a table that hardly changes would keep all of it."""
 BLOOM_BITS_PER_KEY: Final = 16
 """Fewer than one look-up in a thousand for a missing key reads a table file for nothing. The filters of the table files
 that are there are in memory: 2 MB for a million rows, none for none."""
