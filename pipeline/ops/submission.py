@@ -16,7 +16,7 @@ from pipeline.topics import CRAWLS, TASKS
 from pipeline.web.domains import registrable_domain
 from pipeline.web.url import canonicalize
 
-FLUSH_S = 10.0
+FLUSH_S = 30.0
 PRIORITIES = range(1, 6)
 
 
