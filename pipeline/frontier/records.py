@@ -286,24 +286,24 @@ class SeenRow:
     day: int = 0
 
 
-_SEEN = struct.Struct(">BBII")
-_SEEN_PLACE = struct.Struct(">BBQQ")
-_SEEN_DAY = struct.Struct(">H")
-_SEEN_DONE = struct.Struct(">HB")
+_SEEN_PENDING = struct.Struct(">BBIIBBQQ")
+_SEEN_REFUSED = struct.Struct(">BBIIH")
+_SEEN_DONE = struct.Struct(">BBIIHHB")
+"""Version, state, depth, deliveries; then the place, or the day, for done also status and length of the outcome; texts
+follow."""
 
 
 def pack_seen(row: SeenRow) -> bytes:
     """Pack a row of the seen table."""
-    head = _SEEN.pack(PACKING, row.state, row.depth, row.deliveries)
+    head = PACKING, row.state, row.depth, row.deliveries
     if row.state is UrlState.PENDING:
         if row.place is None:
             raise BugError("a pending URL has a place")
-        return head + _SEEN_PLACE.pack(*row.place)
-    head += _SEEN_DAY.pack(row.day)
+        return _SEEN_PENDING.pack(*head, *row.place)
     if row.state is UrlState.DONE:
         outcome = row.outcome.encode()
-        return head + _SEEN_DONE.pack(row.status, len(outcome)) + outcome + row.reason.encode()
-    return head + row.reason.encode()
+        return _SEEN_DONE.pack(*head, row.day, row.status, len(outcome)) + outcome + row.reason.encode()
+    return _SEEN_REFUSED.pack(*head, row.day) + row.reason.encode()
 
 
 def day_of_seen(packed: bytes) -> int | None:
@@ -311,27 +311,23 @@ def day_of_seen(packed: bytes) -> int | None:
     _check(packed)
     if packed[1] == UrlState.PENDING:
         return None
-    day: int = _SEEN_DAY.unpack_from(packed, _SEEN.size)[0]
+    day: int = _SEEN_REFUSED.unpack_from(packed)[-1]
     return day
 
 
 def unpack_seen(packed: bytes) -> SeenRow:
-    """Inverse of `pack_seen`."""
+    """Inverse of `pack_seen`; most of the rows that a large table is asked for are done."""
     _check(packed)
-    _, state, depth, deliveries = _SEEN.unpack_from(packed)
-    at = _SEEN.size
-    if state == UrlState.PENDING:
-        kind, lane, due_ms, sequence = _SEEN_PLACE.unpack_from(packed, at)
-        return SeenRow(UrlState.PENDING, depth, deliveries, Place(PlaceKind(kind), Lane(lane), due_ms, sequence))
-    (day,) = _SEEN_DAY.unpack_from(packed, at)
-    at += _SEEN_DAY.size
+    state = packed[1]
     if state == UrlState.DONE:
-        status, outcome_bytes = _SEEN_DONE.unpack_from(packed, at)
-        at += _SEEN_DONE.size
-        outcome = packed[at : at + outcome_bytes].decode()
-        reason = packed[at + outcome_bytes :].decode()
-        return SeenRow(UrlState.DONE, depth, deliveries, outcome=outcome, status=status, reason=reason, day=day)
-    return SeenRow(UrlState.REFUSED, depth, deliveries, reason=packed[at:].decode(), day=day)
+        _, _, depth, deliveries, day, status, length = _SEEN_DONE.unpack_from(packed)
+        texts = packed[_SEEN_DONE.size :].decode()
+        return SeenRow(UrlState.DONE, depth, deliveries, None, texts[:length], status, texts[length:], day)
+    if state == UrlState.PENDING:
+        _, _, depth, deliveries, kind, lane, due_ms, sequence = _SEEN_PENDING.unpack(packed)
+        return SeenRow(UrlState.PENDING, depth, deliveries, Place(PlaceKind(kind), Lane(lane), due_ms, sequence))
+    _, _, depth, deliveries, day = _SEEN_REFUSED.unpack_from(packed)
+    return SeenRow(UrlState.REFUSED, depth, deliveries, reason=packed[_SEEN_REFUSED.size :].decode(), day=day)
 
 
 @dataclass(slots=True)

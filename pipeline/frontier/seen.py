@@ -91,7 +91,9 @@ class SeenTable:
 
     def found_at(self, key: bytes, depth: int) -> None:
         """Note that nothing more comes of finding a known URL at `depth` or deeper."""
-        self._recent.put(key, depth)
+        known_from = self._recent.get(key)
+        if known_from is None or depth < known_from:
+            self._recent.put(key, depth)
 
     def _remember(self, key: bytes, row: SeenRow) -> None:
         nearer_matters = row.state is UrlState.PENDING or (row.state is UrlState.REFUSED and row.reason in REOPENING)
