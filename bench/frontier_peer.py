@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from bench.frontier_world import PARTITIONS, WAITING_SHARE, Record, Spent, Stopwatch, Web
 from pipeline import topics
 from pipeline.contracts.codec import load_codec
+from pipeline.process import calm_garbage_collection
 from pipeline.web.url import url_key
 
 
@@ -18,6 +19,7 @@ class SetAndHeap:
     """Keys that were seen, and requests by time."""
 
     def __init__(self) -> None:
+        calm_garbage_collection()
         self._seen: set[bytes] = set()
         self._waiting: list[tuple[int, int, str]] = []
         self._decode = load_codec().decoder(topics.LINKS.subject)

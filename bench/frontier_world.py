@@ -33,6 +33,7 @@ from pipeline.frontier.records import (
 from pipeline.frontier.stage import FrontierStage
 from pipeline.frontier.waiting import Sequence as SequenceNumbers
 from pipeline.frontier.waiting import waiting_prefix
+from pipeline.process import calm_garbage_collection
 from pipeline.state.contract_rows import ContractRows
 from pipeline.state.store import PartitionStore
 from pipeline.state.view import StagedView, changelog_key
@@ -48,6 +49,7 @@ WAITING_SHARE = 10
 """One of so many URLs that are there waits; the others are done."""
 LOAD_ROWS = 20_000
 """Changes in a write when URLs are loaded: those that a restore applies at once."""
+ROUND_RECORDS = 600
 RECENT_LINKS = 10_000
 PAGE_LINKS, PAGE_RECENT, PAGE_STORED = 60, 40, 14
 """Links of a page; of these, those that stood on one of the pages before it, and any of those that are stored. The
@@ -172,6 +174,7 @@ class FrontierWorker:
     """
 
     def __init__(self, directory: Path, delay_s: float = 0.0) -> None:
+        calm_garbage_collection()  # as a worker does
         self.codecs = load_codec()
         self._directory = directory
         self._stage = FrontierStage(
@@ -229,10 +232,14 @@ class FrontierWorker:
         return Spent(cpu_s, wall_s)
 
     def handle(self, records: Sequence[Record], now_ms: int = START_MS) -> Spent:
-        """Handle records in rounds, each followed by a commit."""
+        """Handle records in rounds, one partition after the other, each followed by a commit."""
+        rounds = [
+            sorted(records[at : at + ROUND_RECORDS], key=lambda record: record.partition)
+            for at in range(0, len(records), ROUND_RECORDS)
+        ]
         watch = Stopwatch()
-        for at in range(0, len(records), 600):
-            for record in records[at : at + 600]:
+        for taken in rounds:
+            for record in taken:
                 self._logics[record.partition].handle(record, now_ms / 1000)
             self._commit()
         return watch.spent()
