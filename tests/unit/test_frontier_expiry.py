@@ -10,6 +10,7 @@ from pipeline.frontier.seen import SeenTable
 from pipeline.state.store import PartitionStore
 from pipeline.state.view import StagedView
 from tests.fakes import MemoryView
+from tests.frontier_world import Bench, make_stage
 
 HORIZON_DAYS = 90
 BEGIN = 20_000
@@ -120,3 +121,36 @@ def test_without_a_horizon_nothing_is_looked_through(view):
     assert (0, None) == (expiry.run(60_000 * DAY_MS), expiry.due_ms())
     assert 25 == len(left(view))
     assert [] == list(view.items(META))
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_page_is_fetched_again_when_it_is_found_after_the_horizon(reopened):
+    """The whole way, by links alone, whether a restart lies between or not; what waits is given out once."""
+    bench = Bench(make_stage(delay_s=0, seen_horizon_s=2 * 86_400))
+    url = "http://a.test/1"
+    bench.links([url])
+    (lane,) = bench.emitted()
+    bench.outcome(lane, "FETCHED")
+    for days in (1, 1):
+        bench.now += days * 86_400
+        if reopened:
+            bench.reopen()
+        bench.links([url])
+        assert [] == bench.urls()
+    bench.now += 86_400
+    bench.links([url])
+    assert [url] == bench.urls()
+    assert 1 == len(bench.view.rows(SEEN))
+
+
+def test_urls_that_nobody_finds_again_are_counted_when_they_are_forgotten():
+    """An operator who sees the table shrink must see why."""
+    bench = Bench(make_stage(delay_s=0, seen_horizon_s=86_400))
+    bench.links(["http://a.test/1", "http://b.test/1"])
+    for lane in bench.emitted():
+        bench.outcome(lane, "FETCHED")
+    for _ in range(3):
+        bench.now += 86_400
+        bench.tick()
+    assert 2 == bench.stage.counters["urls_forgotten"]
+    assert {} == bench.view.rows(SEEN)
