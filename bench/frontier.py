@@ -1,10 +1,10 @@
 """What a link costs the frontier when it knows few URLs and when it knows many: `make bench-frontier`.
 
 For each size so many URLs are loaded in bulk into the six partitions of one worker, a tenth of them waiting, the others
-done. Then the worker gets link records of 60 URLs, as the runner hands them over: they are decoded, looked up, claimed,
-queued, and after each round of 600 the changes are packed for the changelog and written. Nothing is sent to a broker.
-Each size, and the peer, has a process of its own. CPU is that of the whole process, the threads that write and compact
-the store's files included.
+done. Then a worker is started on them and gets link records of 60 URLs, as the runner hands them over: they are
+decoded, looked up, claimed, queued, and after each round of 600 the changes are packed for the changelog and written.
+Nothing is sent to a broker. Loading, measuring and the peer have processes of their own. CPU is that of the whole
+process, the threads that write and compact the store's files included.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import multiprocessing
 import resource
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
@@ -25,20 +26,18 @@ from rich.console import Console
 
 from bench.calibration import calibrate
 from bench.frontier_peer import SetAndHeap
-from bench.frontier_report import Domains, Peer, Report, Size, tables_of
+from bench.frontier_report import Domains, Loaded, Peer, Report, Size, tables_of
 from bench.frontier_world import (
     PAGE_LINKS,
     PARTITIONS,
+    ROUND_RECORDS,
     WAITING_SHARE,
     FrontierWorker,
     Pages,
     Record,
-    Stopwatch,
     Web,
-    disk_bytes,
-    resident_bytes,
-    settle,
 )
+from bench.stopwatch import Stopwatch, disk_bytes, resident_bytes, settle
 from pipeline.contracts.codec import Codecs, load_codec
 from pipeline.frontier.records import SEEN
 from pipeline.state.contract_rows import ContractRows
@@ -57,21 +56,29 @@ DEEP_SHARE = 10
 _Result = TypeVar("_Result")
 
 
-def measure_size(urls: int, directory: Path) -> Size:
-    """Measure with so many URLs."""
-    sites = max(SMALLEST // PAGES_PER_SITE, min(MOST_SITES, urls // PAGES_PER_SITE))
-    web, stored = Web(sites), urls // sites
+def load_size(urls: int, directory: Path) -> Loaded:
+    """Load so many URLs."""
+    sites = _sites(urls)
     worker = FrontierWorker(directory)
-    idle_bytes = resident_bytes()
-    loaded = worker.load(web, stored)
-    rows = urls + urls // WAITING_SHARE
+    spent = worker.load(Web(sites), urls // sites)
     settle()
     worker.close()
-    opened = worker.open()
+    rows = urls + urls // WAITING_SHARE
+    return Loaded(spent.of(rows), spent.wall_s + rows * _unwrap_s(worker.codecs), _most_resident_bytes())
+
+
+def measure_size(urls: int, loaded: Loaded, directory: Path) -> Size:
+    """Measure with so many URLs, which were loaded before."""
+    sites = _sites(urls)
+    web, stored = Web(sites), urls // sites
+    idle_bytes = resident_bytes()
+    watch = Stopwatch()
+    worker = FrontierWorker(directory)
+    opened = watch.spent()
     pages = _pages(web, stored, worker.codecs)
     worker.handle(_records(pages, WARM_RECORDS))
     settle()  # a start leaves small files, which are merged at once
-    mixed = worker.handle(records := _records(pages, MIXED_RECORDS))
+    mixed = [worker.handle(_records(pages, ROUND_RECORDS)) for _ in range(MIXED_RECORDS // ROUND_RECORDS)]
     cold = worker.handle(_records(pages, OTHER_RECORDS, recent=0, stored=PAGE_LINKS))
     new = worker.handle(_records(pages, OTHER_RECORDS, recent=0, stored=0))
     out, outcomes = worker.give_out(TASKS // PARTITIONS)
@@ -79,14 +86,15 @@ def measure_size(urls: int, directory: Path) -> Size:
     size = Size(
         urls=urls,
         domains=sites,
-        resident_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        resident_bytes=_most_resident_bytes(),
         idle_bytes=idle_bytes,
+        loading_bytes=loaded.resident_bytes,
         disk_bytes=disk_bytes(directory),
-        load_us=loaded.of(rows),
-        restore_s=loaded.wall_s + rows * _unwrap_s(worker.codecs),
+        load_us=loaded.row_us,
+        restore_s=loaded.restore_s,
         open_s=opened.wall_s,
-        mixed_us=mixed.of(len(records) * PAGE_LINKS),
-        mixed_wall_us=mixed.wall_s / (len(records) * PAGE_LINKS) * 1e6,
+        mixed_us=sum(spent.cpu_s for spent in mixed) / (MIXED_RECORDS * PAGE_LINKS) * 1e6,
+        mixed_wall_us=sum(spent.wall_s for spent in mixed) / (MIXED_RECORDS * PAGE_LINKS) * 1e6,
         stored_us=cold.of(OTHER_RECORDS * PAGE_LINKS),
         new_us=new.of(OTHER_RECORDS * PAGE_LINKS),
         out_us=out.of(len(outcomes)),
@@ -98,7 +106,7 @@ def measure_size(urls: int, directory: Path) -> Size:
 
 def measure_peer(urls: int) -> Peer:
     """Measure the set and the heap with so many URLs."""
-    sites = max(SMALLEST // PAGES_PER_SITE, min(MOST_SITES, urls // PAGES_PER_SITE))
+    sites = _sites(urls)
     web, stored = Web(sites), urls // sites
     peer = SetAndHeap()
     peer.load(web, stored)
@@ -130,6 +138,14 @@ def measure_depth(domains: int, waiting_each: int, directory: Path) -> Domains:
     return Domains(domains, waiting_each, None, out.of(len(outcomes)))
 
 
+def _sites(urls: int) -> int:
+    return max(SMALLEST // PAGES_PER_SITE, min(MOST_SITES, urls // PAGES_PER_SITE))
+
+
+def _most_resident_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def _pages(web: Web, stored: int, codecs: Codecs) -> list[Pages]:
     return [Pages(web, number, stored, codecs) for number in range(PARTITIONS) if web.of_partition[number]]
 
@@ -149,35 +165,39 @@ def _unwrap_s(codecs: Codecs, rows: int = 100_000) -> float:
     return watch.spent().cpu_s / rows
 
 
-def _apart(measure: Callable[..., _Result], *arguments: object, directory: Path | None = None) -> _Result:
-    """Measure in a process of its own, with an empty directory where one is wanted."""
+def _apart(measure: Callable[..., _Result], *arguments: object) -> _Result:
+    """Measure in a process of its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        if directory is None:
-            return pool.submit(measure, *arguments).result()
-        with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=directory) as place:
-            return pool.submit(measure, *arguments, Path(place)).result()
+        return pool.submit(measure, *arguments).result()
 
 
 def measure(urls: int, directory: Path, say: Callable[[str], None]) -> Report:
     """Measure everything up to so many URLs."""
     calibration = calibrate()
-    sizes, peers = [], []
+    sizes, peers, domains = [], [], []
     count = SMALLEST
     while count <= urls:
         say(f"{count:,} URLs")
-        sizes.append(_apart(measure_size, count, directory=directory))
+        with _place(directory) as place:
+            sizes.append(_apart(measure_size, count, _apart(load_size, count, place), place))
         if count <= LARGEST_FOR_PEER:
             peers.append(_apart(measure_peer, count))
         count *= 10
-    domains = []
     for number in DOMAIN_COUNTS:
         say(f"{number:,} domains")
-        domains.append(_apart(measure_domains, number, directory=directory))
-    deep = urls // DEEP_SHARE
-    say(f"{deep:,} waiting URLs of one domain")
-    domains.append(_apart(measure_depth, MOST_SITES, 10, directory=directory))
-    domains.append(_apart(measure_depth, 1, deep, directory=directory))
+        with _place(directory) as place:
+            domains.append(_apart(measure_domains, number, place))
+    for number, waiting_each in ((MOST_SITES, 10), (1, urls // DEEP_SHARE)):
+        say(f"{waiting_each:,} waiting URLs in each of {number:,} domains")
+        with _place(directory) as place:
+            domains.append(_apart(measure_depth, number, waiting_each, place))
     return Report(sizes, peers, domains, calibration)
+
+
+@contextmanager
+def _place(directory: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=directory) as place:
+        yield Path(place)
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from bench.frontier_world import PARTITIONS, WAITING_SHARE, Record, Spent, Stopwatch, Web
+from bench.frontier_world import PARTITIONS, WAITING_SHARE, Record, Web
+from bench.stopwatch import Spent, Stopwatch
 from pipeline import topics
 from pipeline.contracts.codec import load_codec
 from pipeline.process import calm_garbage_collection

@@ -15,6 +15,21 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class Loaded:
+    """What loading in bulk took.
+
+    Attributes:
+        row_us: CPU of writing a row.
+        restore_s: time on the clock to have all rows again from a changelog, reading it from the broker left out.
+        resident_bytes: of the loading process, the most it had at any time.
+    """
+
+    row_us: float
+    restore_s: float
+    resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Size:
     """What was measured with so many URLs. Microseconds are CPU of the process.
 
@@ -22,7 +37,8 @@ class Size:
         urls: that are known.
         domains: they are spread over.
         resident_bytes: of the worker's process, the most it had at any time.
-        idle_bytes: the same before it knew a URL.
+        idle_bytes: the same before it opened a store.
+        loading_bytes: the same of the process that loaded the URLs in bulk.
         disk_bytes: of all stores.
         load_us: of writing a row in bulk.
         restore_s: time on the clock to have all rows again from a changelog, reading it from the broker left out.
@@ -39,6 +55,7 @@ class Size:
     domains: int
     resident_bytes: int
     idle_bytes: int
+    loading_bytes: int
     disk_bytes: int
     load_us: float
     restore_s: float
@@ -133,7 +150,7 @@ def _costs(report: Report) -> Table:
 
 def _memory(report: Report) -> Table:
     columns = (
-        "URLs", "resident MiB", "at the start", "bytes/URL", "disk MiB", "bytes/URL", "open s", "restore s",
+        "URLs", "resident MiB", "at the start", "loading", "bytes/URL", "disk MiB", "bytes/URL", "open s", "restore s",
         "set + heap MiB", "times",
     )  # fmt: skip
     table = _table("memory, disk, start", columns, report)
@@ -144,6 +161,7 @@ def _memory(report: Report) -> Table:
             f"{size.urls:,}",
             f"{size.resident_bytes / MIB:,.0f}",
             f"{size.idle_bytes / MIB:,.0f}",
+            f"{size.loading_bytes / MIB:,.0f}",
             f"{(size.resident_bytes - size.idle_bytes) / size.urls:,.1f}",
             f"{size.disk_bytes / MIB:,.0f}",
             f"{size.disk_bytes / size.urls:,.0f}",

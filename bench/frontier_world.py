@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
-
+from bench.stopwatch import Spent, Stopwatch
 from pipeline import topics
 from pipeline.config import Frontier, Politeness
 from pipeline.contracts.codec import Codecs, load_codec
@@ -141,28 +139,6 @@ class Pages:
         number = self._new.get(site, self._stored)
         self._new[site] = number + 1
         return self._web.url(site, number)
-
-
-class Spent(NamedTuple):
-    """What something has cost: CPU of the whole process, the store's own threads included, and time on the clock."""
-
-    cpu_s: float
-    wall_s: float
-
-    def of(self, count: int) -> float:
-        """Return microseconds of CPU for each of so many."""
-        return self.cpu_s / max(1, count) * 1e6
-
-
-class Stopwatch:
-    """Measures from its making on."""
-
-    def __init__(self) -> None:
-        self._cpu_s, self._wall_s = time.process_time(), time.perf_counter()
-
-    def spent(self) -> Spent:
-        """Return what was spent so far."""
-        return Spent(time.process_time() - self._cpu_s, time.perf_counter() - self._wall_s)
 
 
 class FrontierWorker:
@@ -314,26 +290,6 @@ def _rows(
                 changes = {}
     crawls.write()
     yield changes
-
-
-def resident_bytes() -> int:
-    """Return the resident memory of this process."""
-    size: int = psutil.Process().memory_info().rss
-    return size
-
-
-def disk_bytes(directory: Path) -> int:
-    """Return what the files of a directory take on the disk."""
-    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
-
-
-def settle() -> None:
-    """Wait until this process's own threads have nothing left to do, a minute at most: what was loaded is compacted."""
-    for _ in range(120):
-        watch = Stopwatch()
-        time.sleep(0.5)
-        if watch.spent().cpu_s < 0.02:
-            return
 
 
 def _no_dead_letter(*_: Any, **__: Any) -> Output:
