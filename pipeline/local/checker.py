@@ -58,6 +58,7 @@ class Report:
         disallowed: URLs that robots.txt forbids and that were asked.
         before_robots: URLs that were asked before robots.txt of their host.
         requests: requests that the site saw.
+        site_late: requests that only the log makes too close: the site's own process stood still.
         excused: requests against a Retry-After that died with a killed process.
         asked_twice: canonical URLs that were answered with 200 more than once.
         dead_letters: topic -> reason -> how many.
@@ -76,6 +77,7 @@ class Report:
     disallowed: tuple[str, ...]
     before_robots: tuple[str, ...]
     requests: int
+    site_late: int
     excused: int
     asked_twice: tuple[str, ...]
     dead_letters: Mapping[str, Mapping[str, int]]
@@ -111,6 +113,7 @@ class Report:
             table.add_row(name, str(len(found)), "\n".join(found[:EXAMPLES]), style="bold red" if found else "green")
         table.add_section()
         table.add_row("requests at the sites", str(self.requests))
+        table.add_row("excused (the site's process stood still)", str(self.site_late))
         table.add_row("excused (told to a killed process)", str(self.excused))
         table.add_row("pages asked twice", str(len(self.asked_twice)), "\n".join(self.asked_twice[:EXAMPLES]))
         for topic, reasons in self.dead_letters.items():
@@ -139,6 +142,7 @@ class Report:
             "published": self.published,
             **{name: len(found) for name, found in faults.items()},
             "requests": self.requests,
+            "site_late": self.site_late,
             "excused": self.excused,
             "asked_twice": len(self.asked_twice),
             "dead_letters": {topic: dict(reasons) for topic, reasons in self.dead_letters.items()},
@@ -263,6 +267,7 @@ def judge(
         disallowed=site.disallowed,
         before_robots=site.before_robots,
         requests=site.requests,
+        site_late=site.site_late,
         excused=site.excused,
         asked_twice=site.asked_twice,
         dead_letters=dead_letters,

@@ -28,6 +28,8 @@ class LoggedRequest(NamedTuple):
         retry_after_ns: earliest next request that the answer asked for, nanoseconds since the epoch.
         connection: number of the connection.
         agent: User-Agent header, in small letters; empty where there was none.
+        late_ns: how much earlier the request may have come in and, for a client that had vanished, have been over: the
+            site's own process stood still and read nothing. 0 where it was in time, and in lines that don't tell.
     """
 
     host: str
@@ -38,6 +40,12 @@ class LoggedRequest(NamedTuple):
     retry_after_ns: int | None = None
     connection: int = 0
     agent: str = ""
+    late_ns: int = 0
+
+    @property
+    def earliest_end_ns(self) -> int:
+        """When it may have been over, by what the log knows."""
+        return self.end_ns - self.late_ns
 
     @property
     def url(self) -> str:
@@ -56,22 +64,23 @@ def prefix(host: bytes, path: bytes, agent: bytes = b"") -> bytes:
     return json.dumps(names, separators=(",", ":")).encode("ascii")[:-1]
 
 
-def line(start: bytes, request: tuple[int, int, int, int | None, int]) -> bytes:
+def line(start: bytes, request: tuple[int, int, int, int | None, int, int]) -> bytes:
     """Return one line.
 
     Args:
         start: from `prefix`.
-        request: status, start, end, Retry-After and connection, as in `LoggedRequest`.
+        request: status, start, end, Retry-After, connection and lateness, as in `LoggedRequest`.
     """
-    status, start_ns, end_ns, retry_after_ns, connection = request
+    status, start_ns, end_ns, retry_after_ns, connection, late_ns = request
     after = b"null" if retry_after_ns is None else b"%d" % retry_after_ns
-    return b'%b,"status":%d,"start_ns":%d,"end_ns":%d,"retry_after_ns":%b,"connection":%d}\n' % (
+    return b'%b,"status":%d,"start_ns":%d,"end_ns":%d,"retry_after_ns":%b,"connection":%d,"late_ns":%d}\n' % (
         start,
         status,
         start_ns,
         end_ns,
         after,
         connection,
+        late_ns,
     )
 
 

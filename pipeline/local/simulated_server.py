@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import uvloop
 
 from pipeline.errors import ConfigurationError
+from pipeline.local.loop_watch import LoopWatch
 from pipeline.local.request_log import RequestLog, line, prefix
 from pipeline.local.simulated_limits import Quota
 from pipeline.local.simulated_pages import Answer, make_answer, not_found
@@ -49,6 +50,7 @@ class _Request(NamedTuple):
     host: bytes
     target: bytes
     start_ns: int
+    late_ns: int
     head_only: bool
     close: bool
     agent: bytes
@@ -78,6 +80,7 @@ class Connection(asyncio.Protocol):
         log: takes a line for each request.
         number: of the connection, for the log.
         overload: of the web.
+        watch: of the loop.
     """
 
     def __init__(
@@ -86,13 +89,16 @@ class Connection(asyncio.Protocol):
         late_answer: LateAnswer,
         log: RequestLog,
         number: int,
+        *,
         overload: Overload,
+        watch: LoopWatch,
     ) -> None:
         self._answers = answers
         self._late_answer = late_answer
         self._log = log
         self._number = number
         self._overload = overload
+        self._watch = watch
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self._slow: tuple[_Request, asyncio.TimerHandle] | None = None
@@ -119,7 +125,8 @@ class Connection(asyncio.Protocol):
                     self._transport.close()
                 return
             head, self._received = self._received[:end], self._received[end + 4 :]
-            request = _parse(head)
+            start_ns = time.time_ns()
+            request = _parse(head, start_ns, self._watch.late_ns(start_ns))
             if request is None:
                 self._transport.write(_BAD_REQUEST.response)
                 self._transport.close()
@@ -168,15 +175,17 @@ class Connection(asyncio.Protocol):
 
     def _write_log(self, request: _Request, status: int, retry_after_ns: int | None) -> None:
         start = prefix(request.host, request.target, request.agent)
-        self._log.add(line(start, (status, request.start_ns, time.time_ns(), retry_after_ns, self._number)))
+        end_ns = time.time_ns()
+        # Who had vanished may have been through with it when the standstill began, but not before the request came in.
+        late_ns = min(self._watch.late_ns(end_ns), end_ns - request.start_ns + request.late_ns)
+        self._log.add(line(start, (status, request.start_ns, end_ns, retry_after_ns, self._number, late_ns)))
 
 
-def _parse(head: bytes) -> _Request | None:
+def _parse(head: bytes, start_ns: int, late_ns: int) -> _Request | None:
     """Read a request's head; None for one that can't be answered.
 
     A body is nothing that a crawler sends, and its bytes would be taken for the next request.
     """
-    start_ns = time.time_ns()
     request_line, _, fields = head.partition(b"\r\n")
     parts = request_line.split(b" ")
     fields = b"\r\n" + fields.lower() + b"\r\n"
@@ -188,7 +197,7 @@ def _parse(head: bytes) -> _Request | None:
     agent_at = fields.find(b"\r\nuser-agent:")
     agent = fields[agent_at + 13 : fields.find(b"\r\n", agent_at + 13)].strip() if agent_at >= 0 else b""
     close = version != b"HTTP/1.1" or b"\r\nconnection: close\r\n" in fields
-    return _Request(host, target, start_ns, method == b"HEAD", close, agent)
+    return _Request(host, target, start_ns, late_ns, method == b"HEAD", close, agent)
 
 
 def _in_plan(target: bytes) -> bytes:
@@ -272,9 +281,13 @@ async def _serve(
     overload = Overload()
     loop.add_signal_handler(signal.SIGUSR1, overload.begin)
     connections = itertools.count(1)
+    watch = LoopWatch(time.time_ns())
+    watch.follow(loop.call_later)
     with RequestLog(path, loop.call_later) as log:
         server = await loop.create_server(
-            lambda: Connection(answers, late_answer, log, next(connections), overload), sock=listener, backlog=BACKLOG
+            lambda: Connection(answers, late_answer, log, next(connections), overload=overload, watch=watch),
+            sock=listener,
+            backlog=BACKLOG,
         )
         sys.stdout.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
         sys.stdout.flush()

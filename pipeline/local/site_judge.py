@@ -63,7 +63,7 @@ class Interruption(NamedTuple):
 
     def may_have_lost(self, request: LoggedRequest) -> bool:
         """Whether the answer to a request may have been held then."""
-        overlaps = request.start_ns <= self.ended_ns and self.began_ns <= request.end_ns + HELD_NS
+        overlaps = request.start_ns - request.late_ns <= self.ended_ns and self.began_ns <= request.end_ns + HELD_NS
         return overlaps and self.agent in {"", request.agent}
 
 
@@ -73,7 +73,7 @@ def killed(at_ns: int, agent: str = "") -> Interruption:
 
 
 class Closest(NamedTuple):
-    """The pair of requests to one registrable domain with the least to spare.
+    """The pair of requests to one registrable domain with the least to spare, whatever the site read late.
 
     Attributes:
         url: what was asked for.
@@ -120,6 +120,8 @@ class SiteFindings:
         requests: how many.
         statuses: how many by status; 0 where the client went away.
         too_close: requests before their time.
+        site_late: requests before their time by the log alone: not by more than the site's own process, which stood
+            still, may have logged the earlier one too late.
         excused: requests that only an answer forbade which nobody alive can have known of.
         disallowed: URLs that robots.txt forbids and that were asked, each as often as it was.
         before_robots: pages that were asked before robots.txt of their host had been answered.
@@ -131,6 +133,7 @@ class SiteFindings:
     requests: int
     statuses: Mapping[int, int]
     too_close: tuple[TooClose, ...]
+    site_late: int
     excused: int
     disallowed: tuple[str, ...]
     before_robots: tuple[str, ...]
@@ -138,11 +141,23 @@ class SiteFindings:
     closest: Closest | None
 
 
-class _Block(NamedTuple):
-    request: LoggedRequest
+class _Wish(NamedTuple):
+    after: LoggedRequest
     until_ns: int
-    known: bool
     why: Why
+    known: bool = True
+
+    @property
+    def sure_ns(self) -> int:
+        """Its end, if the request came in as early as it may have."""
+        return self.until_ns - self.after.late_ns
+
+
+class _Pace(NamedTuple):
+    too_close: list[TooClose]
+    site_late: int
+    excused: int
+    closest: Closest | None
 
 
 def judge_site(
@@ -178,32 +193,28 @@ def judge_site(
     for read in robots_reads:
         reads_ns[expectation.domain(read.origin.partition("://")[2])].append(read.fetched_at_ms * MS_NS)
 
-    too_close: list[TooClose] = []
-    closest: list[Closest] = []
-    excused = 0
+    paces: list[_Pace] = []
     for domain, ours in by_domain.items():
-        blocks = [
-            _Block(request, until_ns, not _may_be_lost(request, times[request.page], interruptions), why)
+        told = [
+            _Wish(request, until_ns, why, not _may_be_lost(request, times[request.page], interruptions))
             for request in ours
             for until_ns, why in _wish(request, backoff_s)
         ]
         crawl_delay_s = expectation.crawl_delay_s.get(domain, 0.0)
-        found, forgiven, nearest = _judge_pace(ours, delay_s, crawl_delay_s, reads_ns[domain], blocks)
-        too_close += found
-        excused += forgiven
-        closest += nearest
+        paces.append(_judge_pace(ours, delay_s, crawl_delay_s, reads_ns[domain], told))
 
     answered = Counter(request.page for request in requests if request.status == 200 and request.path != ROBOTS)
     pages = [request for request in requests if request.path != ROBOTS]
     return SiteFindings(
         requests=len(requests),
         statuses=Counter(request.status for request in requests),
-        too_close=tuple(too_close),
-        excused=excused,
+        too_close=tuple(found for pace in paces for found in pace.too_close),
+        site_late=sum(pace.site_late for pace in paces),
+        excused=sum(pace.excused for pace in paces),
         disallowed=tuple(page.url for page in pages if expectation.is_disallowed(page.host, page.path)),
         before_robots=_before_robots(requests),
         asked_twice=tuple(url for url, times_asked in answered.items() if times_asked > 1),
-        closest=min(closest, key=lambda pair: pair.spare_s, default=None),
+        closest=_closest(pace.closest for pace in paces),
     )
 
 
@@ -212,39 +223,54 @@ def _judge_pace(
     delay_s: float,
     crawl_delay_s: float,
     reads_ns: Sequence[int],
-    blocks: Sequence[_Block],
-) -> tuple[list[TooClose], int, list[Closest]]:
-    """Judge the requests to one registrable domain; also returns how many were excused, and the closest pair."""
-    found = []
-    closest: list[Closest] = []
-    excused = 0
-    previous: LoggedRequest | None = None  # the one that ended last
+    told: Sequence[_Wish],
+) -> _Pace:
+    """Judge the requests to one registrable domain.
+
+    A request is excused by no more than the lateness that the log tells of the one before: its own doesn't count.
+    """
+    too_close = []
+    closest: Closest | None = None
+    site_late = excused = 0
+    last: LoggedRequest | None = None  # the one that ended last
+    surely_last: LoggedRequest | None = None  # the same, if each ended as early as it may have
     robots_answered = False
     for request in requests:
-        wishes: list[tuple[int, str, Why]] = []
-        if previous is not None and delay_s > 0:
-            wishes.append((previous.end_ns + round(delay_s * SECOND_NS), previous.url, "delay"))
-        if previous is not None and crawl_delay_s > delay_s:
+        wishes: list[_Wish] = []
+        if last is not None and surely_last is not None:
             # Who asks for robots.txt may be a successor of the one that was told: only what was committed counts then.
             known = any(read < request.start_ns for read in reads_ns) if request.path == ROBOTS else robots_answered
-            if known:
-                wishes.append((previous.end_ns + round(crawl_delay_s * SECOND_NS), previous.url, "crawl-delay"))
-        if previous is not None and wishes:
-            pause_ns = request.start_ns - previous.end_ns
-            allowed_ns = max(wish[0] for wish in wishes) - previous.end_ns
-            pair = Closest(request.url, previous.url, pause_ns / SECOND_NS, allowed_ns / SECOND_NS)
-            closest = [min([*closest, pair], key=lambda one: one.spare_s)]
-        standing = [block for block in blocks if block.request.end_ns <= request.start_ns]
-        wishes += [(block.until_ns, block.request.url, block.why) for block in standing if block.known]
-        earliest_ns, after, why = max(wishes, default=(0, "", "delay"))
-        if request.start_ns < earliest_ns - TOLERANCE_NS:
-            found.append(TooClose(request.url, after, why, (earliest_ns - request.start_ns) / SECOND_NS))
-        elif any(request.start_ns < block.until_ns - TOLERANCE_NS for block in standing):
+            pause_s, why = _pause(delay_s, crawl_delay_s if known else 0.0)
+            pause_ns = round(pause_s * SECOND_NS)
+            if pause_ns > 0:
+                wishes += [_Wish(one, one.end_ns + pause_ns, why) for one in (last, surely_last)]
+                paused_s = (request.start_ns - surely_last.earliest_end_ns) / SECOND_NS
+                closest = _closest([closest, Closest(request.url, surely_last.url, paused_s, pause_s)])
+        standing = [wish for wish in told if wish.after.end_ns <= request.start_ns]
+        wishes += [wish for wish in standing if wish.known]
+        latest_ns = request.start_ns + TOLERANCE_NS
+        surest = max(wishes, key=lambda wish: wish.sure_ns, default=None)
+        if surest is not None and latest_ns < surest.sure_ns:
+            early_s = (surest.sure_ns - request.start_ns) / SECOND_NS
+            too_close.append(TooClose(request.url, surest.after.url, surest.why, early_s))
+        elif any(latest_ns < wish.until_ns for wish in wishes):
+            site_late += 1
+        elif any(latest_ns < wish.until_ns for wish in standing):
             excused += 1
         robots_answered = robots_answered or (request.path == ROBOTS and request.status == 200)
-        if previous is None or request.end_ns > previous.end_ns:
-            previous = request
-    return found, excused, closest
+        if last is None or request.end_ns > last.end_ns:
+            last = request
+        if surely_last is None or request.earliest_end_ns > surely_last.earliest_end_ns:
+            surely_last = request
+    return _Pace(too_close, site_late, excused, closest)
+
+
+def _pause(delay_s: float, crawl_delay_s: float) -> tuple[float, Why]:
+    return (crawl_delay_s, "crawl-delay") if crawl_delay_s > delay_s else (delay_s, "delay")
+
+
+def _closest(pairs: Iterable[Closest | None]) -> Closest | None:
+    return min((pair for pair in pairs if pair is not None), key=lambda pair: pair.spare_s, default=None)
 
 
 def _wish(request: LoggedRequest, backoff_s: float) -> Iterable[tuple[int, Why]]:

@@ -100,6 +100,7 @@ class LimitsVerdict:
             "statuses": dict(self.site.statuses),
             "too close": [each._asdict() for each in self.site.too_close],
             "excused": self.site.excused,
+            "site_late": self.site.site_late,
             "refused": dict(self.refused),
             "took_s": round(self.took_s, 1),
         }

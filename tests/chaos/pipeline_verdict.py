@@ -134,6 +134,7 @@ class Verdict:
                 "disallowed": len(self.site.disallowed),
                 "before robots.txt": len(self.site.before_robots),
                 "excused": self.site.excused,
+                "site_late": self.site.site_late,
                 "closest pair": closest and f"{closest.pause_s:.4f} s of {closest.allowed_s:.1f} s",
             },
             "standstill_s": {stage: round(stood_s, 1) for stage, stood_s in self.happened.standstill_s.items()},

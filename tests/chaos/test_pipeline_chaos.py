@@ -95,8 +95,8 @@ def test_a_verdict_is_shown_to_people_and_to_programs():
         7, 60.0, 3.21, {Kind.KILL.value: 2}, {"before_commit, kill": 1}, {"fetch": Counter({-9: 2})}, {}
     )
     findings = TopicFindings({"crawl.pages.v1": 5}, {"crawl.pages.v1-dlq": {"crash_loop": 1}}, {})
-    site = SiteFindings(12, {200: 12}, (), 1, (), (), (), None)
+    site = SiteFindings(12, {200: 12}, (), 3, 1, (), (), (), None)
     row = Verdict(happened, findings, site, {}, ["pages without parsed records: 1"]).as_json()
     assert (False, 7, {"fetch, status -9": 2}) == (row["ok"], row["seed"], row["exits"])
     assert {"crawl.pages.v1-dlq, crash_loop": 1} == row["dead_letters"]
-    assert (12, 1) == (row["requests"]["all"], row["requests"]["excused"])
+    assert (12, 3, 1) == tuple(row["requests"][name] for name in ("all", "site_late", "excused"))

@@ -29,11 +29,11 @@ EXPECTATION = Expectation(
 )
 
 
-def ask(host, path, at_s, *, took_s=0.01, status=200, retry_after_s=None):
+def ask(host, path, at_s, *, took_s=0.01, status=200, retry_after_s=None, late_s=0.0):
     """A logged request that began `at_s` after the start; Retry-After counts from its end."""
     end_s = at_s + took_s
     after_ns = None if retry_after_s is None else ns(end_s + retry_after_s)
-    return LoggedRequest(host, path, status, ns(at_s), ns(end_s), after_ns)
+    return LoggedRequest(host, path, status, ns(at_s), ns(end_s), after_ns, late_ns=round(late_s * 10**9))
 
 
 def ns(at_s):
@@ -215,6 +215,60 @@ def test_the_closest_pair_is_told_with_what_was_allowed():
     assert judge_site([ask(APEX, "/1", 0.0)], EXPECTATION, DELAY_S).closest is None
 
 
+LATE = [(0.0, 0), (0.7, 0), (1.2, 1)]
+"""How late the site read the request before, and whether that excuses one which the log has about a second early."""
+
+
+@pytest.mark.parametrize(("late_s", "excused"), LATE)
+def test_a_pause_is_judged_by_how_late_the_site_read_the_request_before(late_s, excused):
+    """A site that stood still gives requests of different times one stamp; one that was in time excuses nothing."""
+    requests = [*robots_of(APEX, WWW), ask(APEX, "/1", 0.0, late_s=late_s), ask(WWW, "/3", 0.011)]
+    findings = judge_site(requests, EXPECTATION, 0.9)
+    assert (excused, 1 - excused, 0) == (findings.site_late, len(findings.too_close), findings.excused)
+    assert [pytest.approx(0.899 - late_s)] * (1 - excused) == [found.early_s for found in findings.too_close]
+    assert pytest.approx(min(late_s - 0.899, 0.09)) == findings.closest.spare_s
+
+
+@pytest.mark.parametrize(("late_s", "excused"), LATE)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"host": OTHER, "path": "/robots.txt"}, {"host": OTHER, "path": "/x", "at_s": 0.02}),  # its Crawl-delay: 1 s
+        ({"host": APEX, "path": "/1", "status": 429, "retry_after_s": 2.0}, {"host": WWW, "path": "/3", "at_s": 1.0}),
+        ({"host": APEX, "path": "/1", "status": 429}, {"host": WWW, "path": "/3", "at_s": 1.0}),  # the backoff: 2 s
+    ],
+)
+def test_a_sites_own_wishes_are_judged_by_it_too(before, after, late_s, excused):
+    """Whoever is read late is answered late: what an answer asks for counts from a time the log can't know."""
+    told = ask(**before, at_s=0.0, late_s=late_s)
+    findings = judge_site([told, ask(**after)], EXPECTATION, 0.0, backoff_s=2.0, outcomes=[outcome_of(told)])
+    assert (excused, 1 - excused, 0) == (findings.site_late, len(findings.too_close), findings.excused)
+
+
+def test_the_lateness_of_a_request_is_no_excuse_for_itself():
+    """One that came in earlier than it was read was even closer to the one before."""
+    requests = [*robots_of(APEX), ask(APEX, "/1", 0.0), ask(APEX, "/2", 0.1, late_s=5.0)]
+    findings = judge_site(requests, EXPECTATION, DELAY_S)
+    assert ([("/2", "delay")], 0) == (why(findings), findings.site_late)
+
+
+def test_a_late_request_does_not_hide_one_in_time_before_it():
+    """The pause is still due from the last request whose end is sure."""
+    requests = [*robots_of(APEX), ask(APEX, "/1", 0.0), ask(APEX, "/2", 0.3, late_s=5.0), ask(APEX, "/3", 0.35)]
+    findings = judge_site(requests, EXPECTATION, 0.5)
+    assert [f"http://{APEX}/1"] * 2 == [found.after for found in findings.too_close]
+    assert 0 == findings.site_late
+
+
+def test_a_killed_process_may_have_asked_before_the_site_read_it():
+    """It was told nothing: the answer was written after its death."""
+    limited = ask(APEX, "/1", 0.0, status=429, retry_after_s=60.0, late_s=3.0)
+    requests = [*robots_of(APEX), limited, ask(APEX, "/1", 1.0)]
+    for killed_at_s, excused in ((-2.0, 1), (-4.0, 0)):
+        findings = judge_site(requests, EXPECTATION, DELAY_S, interruptions=[killed(ns(killed_at_s))])
+        assert (excused, 1 - excused) == (findings.excused, len(findings.too_close))
+
+
 def test_a_limit_that_is_told_binds_only_those_who_ask_afterwards():
     """A request that was under way when another one was refused could not know."""
     limited = ask(APEX, "/1", 0.0, took_s=0.3, status=503, retry_after_s=2.0)
@@ -290,10 +344,19 @@ def test_a_report_is_shown_to_people_and_to_programs():
     )
     shown = io.StringIO()
     Console(file=shown, width=200).print(report.table())
-    for text in ("missing", f"http://{APEX}/1", "(2 times)", "/private/1", "retries_exhausted", "0.110 s early"):
+    for text in (
+        "missing",
+        "the site's process stood still",
+        f"http://{APEX}/1",
+        "(2 times)",
+        "/private/1",
+        "retries_exhausted",
+        "0.110 s early",
+    ):
         assert text in shown.getvalue()
     made = json.loads(json.dumps(report.as_json()))
     assert (False, 1, 1, 1, 1) == tuple(made[name] for name in ("ok", "missing", "doubled", "too_close", "disallowed"))
+    assert 0 == made["site_late"]
     assert {"url": f"http://{APEX}/2", "times": 2} == made["examples"]["doubled"][0]
     assert {"crawl.tasks.v1-dlq": {"retries_exhausted": 2}} == made["dead_letters"]
 
@@ -350,7 +413,7 @@ def test_a_check_reads_what_the_topics_hold_and_survives_what_it_cannot_read(mon
         ask(OTHER, "/robots.txt", 0.0),
         ask(OTHER, "/robots.txt", 0.3),
     ]
-    log.write_bytes(b"".join(line(prefix(r.host.encode(), r.path.encode()), (*r[2:6], 1)) for r in requests))
+    log.write_bytes(b"".join(line(prefix(r.host.encode(), r.path.encode()), (*r[2:6], 1, 0)) for r in requests))
     report = checker.check("broker:1", EXPECTATION, log, DELAY_S, crawl="c", options={"security.protocol": "ssl"})
     assert (1, {}, 0.7) == (report.published, report.doubled, report.latency_p50_s)
     assert {"retry-after", "crawl-delay"} == {request.why for request in report.too_close}

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from pipeline.errors import ConfigurationError
+from pipeline.local.loop_watch import STANDSTILL_NS
 from pipeline.local.request_log import LoggedRequest, line, prefix, read_log
 from pipeline.local.simulated_plan import month_target
 from pipeline.local.simulated_web import MONTHS_MADE, ServedWeb
@@ -264,6 +265,52 @@ def test_the_log_tells_who_asked(tmp_path):
     assert ["headrace/0.1 (fetch-1)", ""] == [row.agent for row in rows]
 
 
+def test_requests_that_came_in_while_the_server_stood_still_are_logged_as_late(tmp_path):
+    """A client that was killed meanwhile and its successor get the stamps of one instant; the log must not accuse."""
+    with ServedWeb(seed=1, hosts=1, pages=3, log=tmp_path / "log") as served, connected(served) as connection:
+        url = served.web.start_urls[0]
+        host = url.removeprefix("http://").removesuffix("/")
+        get(connection, url)
+        server = psutil.Process(served.pid)
+        server.suspend()
+        try:
+            wait_for(lambda: server.status() == psutil.STATUS_STOPPED)
+            sent_ns = time.time_ns()
+            connection.request("GET", "/known", headers={"Host": host})
+            with socket.create_connection(("127.0.0.1", served.port)) as killed:
+                killed.sendall(f"GET /new HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            wait_for(lambda: time.time_ns() - sent_ns > 5 * STANDSTILL_NS)
+        finally:
+            server.resume()
+        connection.getresponse().read()
+        for path in ("known", "new"):
+            (row,) = logged(served, url + path)
+            assert row.start_ns - sent_ns > 5 * STANDSTILL_NS
+            assert row.earliest_end_ns <= sent_ns
+        wait_for(lambda: get(connection, url)[0].status and logged(served, url)[-1].late_ns == 0)
+
+
+def test_a_client_that_was_seen_to_be_gone_after_a_standstill_may_have_been_gone_before(tmp_path):
+    """Its request was read in time, its end was not."""
+    with ServedWeb(seed=35, hosts=5, pages=30, log=tmp_path / "log") as served:
+        page = a_resource(served, lambda r: r.delay_s)
+        host, _, path = page.url.removeprefix("http://").partition("/")
+        server = psutil.Process(served.pid)
+        with socket.create_connection(("127.0.0.1", served.port)) as client:
+            client.sendall(f"GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            server.suspend()
+            try:
+                wait_for(lambda: server.status() == psutil.STATUS_STOPPED)
+                gone_ns = time.time_ns()
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+                wait_for(lambda: time.time_ns() - gone_ns > 5 * STANDSTILL_NS)
+            finally:
+                server.resume()
+        row = logged(served, page.url)[-1]
+        assert row.earliest_end_ns <= gone_ns < row.end_ns
+
+
 def test_a_port_in_use_is_said_in_plain_words(served, tmp_path):
     """No traceback from a child process."""
     with pytest.raises(ConfigurationError, match=rf"port {served.port} of 127\.0\.0\.1"):
@@ -301,15 +348,22 @@ def test_the_server_ends_with_the_process_that_started_it(tmp_path):
         wait_for(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
 
 
+def test_a_line_that_does_not_tell_of_lateness_is_in_time(tmp_path):
+    """Logs that were written before the field was there are judged as they were."""
+    log = tmp_path / "log"
+    log.write_bytes(line(prefix(b"h:1", b"/"), (200, 5, 6, None, 1, 4)).replace(b',"late_ns":4', b""))
+    assert [0] == [row.late_ns for row in read_log(log)]
+
+
 def test_any_bytes_of_a_request_can_be_logged(tmp_path):
     """Quotes, backslashes and bytes that are no UTF-8 stand in targets; a half-written last line is left for later."""
     log = tmp_path / "log"
     target = bytes(range(33, 256))
-    whole = line(prefix(b"h:1", target), (200, 5, 6, None, 1)) + line(prefix(b"h:1", b"/"), (429, 2, 3, 9, 2))
+    whole = line(prefix(b"h:1", target), (200, 5, 6, None, 1, 4)) + line(prefix(b"h:1", b"/"), (429, 2, 3, 9, 2, 0))
     log.write_bytes(whole + b'{"host":"cut')
     expected = [
         LoggedRequest("h:1", "/", 429, 2, 3, 9, 2),
-        LoggedRequest("h:1", target.decode("latin-1"), 200, 5, 6, None, 1),
+        LoggedRequest("h:1", target.decode("latin-1"), 200, 5, 6, None, 1, late_ns=4),
     ]
     assert expected == read_log(log)
     assert [] == read_log(tmp_path / "none")
