@@ -46,6 +46,13 @@ class PartitionStore:
         except Exception as exc:  # rocksdict raises bare Exception
             raise ConfigurationError(f"state directory {self._path}: {exc}") from exc
         self._families = {t: self._db.get_column_family(t) for t in self._tables}
+        uncached = ReadOptions()
+        uncached.fill_cache(False)  # type: ignore[call-arg]  # the stub has no argument, the method has
+        self._scattered = {t: self._db.get_column_family(t) for t in self._tables}
+        """The same, for rows that are asked for here and there: neither they nor their neighbours will be asked for soon,
+        so that to keep them costs more than to read them again."""
+        for family in self._scattered.values():
+            family.set_read_options(uncached)
         self._handles = {t: self._db.get_column_family_handle(t) for t in self._tables}
         raw = self._db.get(APPLIED)
         self.applied, self.written_at = _POSITION.unpack(raw) if raw else (0, 0.0)
@@ -62,7 +69,7 @@ class PartitionStore:
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return rows in the order of `keys`."""
-        rows: list[bytes | None] = self._families[table].get(list(keys)) if keys else []  # type: ignore[assignment]
+        rows: list[bytes | None] = self._scattered[table].get(list(keys)) if keys else []  # type: ignore[assignment]
         return rows
 
     def items(self, table: str, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
@@ -123,6 +130,7 @@ class PartitionStore:
         """Close the database; the object must not be used afterwards."""
         shared_memory().stores.discard(self)
         self._families.clear()
+        self._scattered.clear()
         self._handles.clear()
         self._db.close()
 
