@@ -49,8 +49,8 @@ class PartitionStore:
         uncached = ReadOptions()
         uncached.fill_cache(False)  # type: ignore[call-arg]  # the stub has no argument, the method has
         self._scattered = {t: self._db.get_column_family(t) for t in self._tables}
-        """The same, for rows that are asked for here and there: neither they nor their neighbours will be asked for soon,
-        so that to keep them costs more than to read them again."""
+        """The same, for rows that are asked for here and there: neither they nor their neighbours are asked for again
+        soon, so that to keep them costs more than to read them once more."""
         for family in self._scattered.values():
             family.set_read_options(uncached)
         self._handles = {t: self._db.get_column_family_handle(t) for t in self._tables}
