@@ -42,6 +42,28 @@ class _Input:
         self.breaker = breaker
 
 
+class _Share:
+    """Time shared out to some that come one after the other: what one does not use is left to the others.
+
+    Args:
+        clock: monotonic seconds.
+        seconds: all there is.
+        count: of those who share it.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float, count: int) -> None:
+        self._clock = clock
+        self._end_s = clock() + seconds
+        self._left = count
+
+    def next(self) -> float:
+        """Return when the share of the next one ends."""
+        now_s = self._clock()
+        ends_s = now_s + (self._end_s - now_s) / self._left
+        self._left -= 1
+        return ends_s
+
+
 class _Slot:
     """One partition number in one assignment: its inputs, its state, its logic."""
 
@@ -64,7 +86,7 @@ class _Taken:
         before: position before them.
         position: position after them.
         breaker: as it is after them.
-        left: records that are not handled because the breaker tripped before them.
+        left: records that are not handled: the breaker tripped before them, or the round has lasted long enough.
     """
 
     slot: _Slot
@@ -77,7 +99,7 @@ class _Taken:
 
     def leave(self, index: int) -> None:
         """Handle nothing from the record of that index on."""
-        self.left = self.records[index:]
+        self.left = self.records[index:] + self.left  # a round that is done again may stop earlier
         del self.records[index:]
         if self.left:
             self.position = self.left[0].offset
@@ -86,6 +108,9 @@ class _Taken:
 class OrderedRunner(Runner):
     """One micro-batch of all partitions of a worker, in order, and what the time made due: one transaction.
 
+    A round works for about `interval_s`, whatever is queued: what is urgent and comes meanwhile waits for that and two
+    transactions. The time is shared out to partitions, and in each to its inputs and what is due.
+
     Args:
         stage: opens the partitions' logic.
         changelog: of the state.
@@ -93,6 +118,7 @@ class OrderedRunner(Runner):
         tables: one-letter names of the state's tables.
         journal: file of what is in hand.
         clock: seconds since the epoch.
+        monotonic: seconds that never go back, for how long a round works.
         **shared: see `Runner`.
     """
 
@@ -106,6 +132,7 @@ class OrderedRunner(Runner):
         tables: tuple[str, ...],
         journal: Path,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         **shared: Any,
     ) -> None:
         super().__init__(app, **shared)
@@ -114,6 +141,8 @@ class OrderedRunner(Runner):
         self._directory = directory
         self._tables = tables
         self._clock = clock
+        self._monotonic = monotonic
+        self._interval_s: float = shared["interval_s"]
         self._slots: dict[int, _Slot] = {}
         self._next_due: float | None = None
         self._journal = InFlightJournal(journal, 1)
@@ -316,7 +345,8 @@ class OrderedRunner(Runner):
         self._note_due()
         queued = sum(len(entry.queue) for slot in self._slots.values() for entry in slot.inputs.values())
         if queued:  # a whole round is no reason to wait for more
-            self._pace.work(at_once=queued >= MAX_ROUND_RECORDS)
+            cut_short = any(part.left and not part.breaker.open for part in taken)
+            self._pace.work(at_once=cut_short or queued >= MAX_ROUND_RECORDS)
 
     def _keep(self, part: _Taken) -> None:
         """The transaction has committed: where the input stands now, and whether it stands still."""
@@ -335,16 +365,10 @@ class OrderedRunner(Runner):
         by_slot: dict[int, list[_Taken]] = {}
         for part in taken:
             by_slot.setdefault(part.slot.number, []).append(part)
-        worked: list[_Slot] = []
-        for slot in slots:
-            if slot.logic is None:
-                continue
-            parts = by_slot.get(slot.number, [])
-            moment = slot.logic.due()
-            if not parts and (moment is None or moment > now):
-                continue
-            worked.append(slot)
-            outputs += self._work(slot, parts, now)
+        worked = [slot for slot in slots if slot.number in by_slot or _is_due(slot, now)]
+        share = _Share(self._monotonic, self._interval_s, len(worked))
+        for slot in worked:
+            outputs += self._work(slot, by_slot.get(slot.number, []), now, share.next())
         positions = _positions(worked, taken)
         changes = {slot.number: staged for slot in worked if slot.view and (staged := slot.view.changes())}
         wrap = self._changelog.rows.wrap
@@ -367,17 +391,19 @@ class OrderedRunner(Runner):
                 self._journal.settled(tp, offset_map.base)
         return verdict, len(outputs)
 
-    def _work(self, slot: _Slot, parts: list[_Taken], now: float) -> list[Output]:
+    def _work(self, slot: _Slot, parts: list[_Taken], now: float, until_s: float) -> list[Output]:
         if slot.view is None or slot.logic is None:
             return []
         dead: dict[tuple[str, int], Output] = {}
-        while (outputs := self._handle_all(slot.logic, slot.view, parts, dead, now)) is None:
+        while (outputs := self._handle_all(slot.logic, slot.view, parts, dead, now=now, until_s=until_s)) is None:
             # A record failed half-way: the partition's round is done again without it, from what is committed.
             self._reopen(slot, now)
         ranges = {part.topic: (part.records[0].offset, part.position) for part in parts if part.records}
-        moment = slot.logic.due()
-        if moment is not None and moment <= now:
-            outputs += self._checked(slot.logic.tick(now))
+        while _is_due(slot, now):
+            made = self._checked(slot.logic.tick(now))
+            outputs += made
+            if not made or self._monotonic() >= until_s:
+                break
         return outputs + self._checked(slot.logic.before_commit(ranges, now))
 
     def _checked(self, outputs: list[Output]) -> list[Output]:
@@ -394,7 +420,9 @@ class OrderedRunner(Runner):
         view: StagedView,
         parts: list[_Taken],
         dead: dict[tuple[str, int], Output],
+        *,
         now: float,
+        until_s: float,
     ) -> list[Output] | None:
         """Handle the round's records of one partition.
 
@@ -404,15 +432,18 @@ class OrderedRunner(Runner):
             parts: the records.
             dead: (topic, offset) → dead letter, of the records that are not handled; those that fail are added.
             now: seconds since the epoch.
+            until_s: when the partition's share of the round ends; each input has at least one record handled.
 
         Returns:
             The outputs, or None when a record that failed may have left traces in the view or in memory.
         """
         outputs: list[Output] = []
+        share = _Share(self._monotonic, until_s - self._monotonic(), len(parts) + 1)  # one is for what is due
         for part in parts:
             part.breaker = part.slot.inputs[part.topic].breaker.copy()
+            part_until_s = share.next()
             for index, record in enumerate(part.records):
-                if part.breaker.open:
+                if part.breaker.open or (index and self._monotonic() >= part_until_s):
                     part.leave(index)
                     break
                 place = (part.topic, record.offset)
@@ -457,6 +488,12 @@ class OrderedRunner(Runner):
         slot.logic.close()
         slot.view.clear()
         slot.logic = self._stage.open(slot.number, slot.view, now)
+
+
+def _is_due(slot: _Slot, now: float) -> bool:
+    """Whether the time has made something due."""
+    moment = None if slot.logic is None else slot.logic.due()
+    return moment is not None and moment <= now
 
 
 def _positions(worked: list[_Slot], taken: list[_Taken]) -> dict[TP, OffsetMap]:

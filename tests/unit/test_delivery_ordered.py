@@ -55,6 +55,7 @@ class Partition:
         self.stage.entered.set()
         self.stage.gate.wait(LIMIT_S)
         self.stage.handled.append((record.topic, record.partition, record.offset))
+        self.stage.on_work()
         self.view.put("s", b"count", b"%d" % (int(self.view.get("s", b"count") or b"0") + 1))
         if record.value.startswith(b"bad"):
             raise InputError("invalid_task", "bad")
@@ -67,7 +68,10 @@ class Partition:
         return None if row is None else float(row)
 
     def tick(self, now):
-        self.view.delete("t", b"due")
+        self.stage.on_work()
+        self.stage.ticks += 1
+        if self.stage.ticks >= self.stage.ticks_wanted:
+            self.view.delete("t", b"due")
         return [Output(OUT, b"tick/%d" % self.number)]
 
     def before_commit(self, positions, now):
@@ -91,6 +95,7 @@ class Stage:
         self.gate, self.entered = threading.Event(), threading.Event()
         self.gate.set()
         self.handled, self.ranges, self.opened = [], [], []
+        self.ticks, self.ticks_wanted, self.on_work = 0, 1, lambda: None
 
     def open(self, partition, view, now):
         self.opened.append(partition)
@@ -115,6 +120,7 @@ class World:
 
     def __init__(self, tmp_path):
         self.now_s = 1_000.0
+        self.worked_s = 0.0
         self.directory = tmp_path
         consumer = SimpleNamespace(current_assignment=None, held=set())
         self.app = SimpleNamespace(
@@ -133,6 +139,7 @@ class World:
             tables=("s", "t"),
             journal=tmp_path / "in-hand",
             clock=lambda: self.now_s,
+            monotonic=lambda: self.worked_s,
             stage_name="toy",
             settings=Delivery(breaker_records=5),
             options={"bootstrap.servers": "127.0.0.1:1"},
@@ -334,6 +341,71 @@ async def test_a_backlog_does_not_wait_for_the_interval(world, monkeypatch):
         assert done == position(world.producer.works[-1], FIRST, 0)
         assert (done == 4) == world.runner._pace._now.is_set()
         world.runner._pace._now.clear()
+
+
+def let_work_take(world, seconds):
+    """Let each record and each tick take so long; a round has a tenth of a second."""
+
+    def work():
+        world.worked_s += seconds
+
+    world.stage.on_work = work
+
+
+async def test_a_round_ends_in_time_and_leaves_the_rest_to_the_next(world):
+    """What is urgent and comes meanwhile must not wait until a backlog is done."""
+    await world.assign()
+    let_work_take(world, 0.01)
+    await world.submit(FIRST, 0, 0, b"v")
+    await world.submit(SECOND, 0, 0, *[b"v"] * 100)
+    await world.submit(SECOND, 1, 0, *[b"v"] * 100)
+    world.runner._pace._now.clear()
+    await world.commit()
+    (work,) = world.producer.works
+    assert 1 == position(work, FIRST, 0)
+    assert 4 <= len(world.stage.handled) <= 12
+    assert world.runner._pace._now.is_set()
+    await world.submit(FIRST, 0, 1, b"v")
+    world.stage.handled.clear()
+    await world.commit()
+    assert (FIRST, 0, 1) == world.stage.handled[0]
+
+
+async def test_each_input_moves_in_each_round_however_slow_the_others_are(world):
+    """Urgent first is an order, not a share: bulk must not starve."""
+    await world.assign()
+    let_work_take(world, 60.0)
+    for topic, number in PLACES:
+        await world.submit(topic, number, 0, b"v", b"v")
+    for done in (1, 2):
+        await world.commit()
+        assert [done] * 4 == [position(world.producer.works[-1], *place) for place in PLACES]
+
+
+async def test_a_round_that_was_cut_short_and_is_done_again_loses_nothing(world):
+    """It may be cut sooner the second time: what was left the first time stays behind what is left then."""
+    await world.assign()
+    let_work_take(world, 0.01)
+    await world.submit(FIRST, 0, 0, *[b"v"] * 20)
+    await world.submit(SECOND, 0, 0, *[b"v", b"bad", b"v"])
+    while world.runner._left(TP(FIRST, 0), 20) or world.runner._left(TP(SECOND, 0), 3):
+        await world.commit()
+    published = [output.value for work in world.producer.works for output in work.outputs if output.topic == OUT]
+    assert [b"first/0/%d" % offset for offset in range(20)] == [value for value in published if value[:1] == b"f"]
+    assert [b"second/0/0", b"second/0/2"] == [value for value in published if value[:1] == b"s"]
+
+
+@pytest.mark.parametrize(("seconds", "in_one_round"), [(0.001, 5), (60.0, 1)])
+async def test_what_stays_due_goes_on_as_long_as_the_round_has_time(world, seconds, in_one_round):
+    """One tick is a small piece of work: many of them are done at once where nothing else is to do."""
+    await world.assign()
+    world.stage.ticks_wanted = 5
+    await world.submit(FIRST, 0, 0, b"timer")
+    await world.commit()
+    let_work_take(world, seconds)
+    world.now_s += 5
+    await world.commit()
+    assert in_one_round == world.stage.ticks
 
 
 async def test_an_undone_round_trips_no_breaker(world):
