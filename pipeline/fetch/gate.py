@@ -6,7 +6,7 @@ again.
 
 - One request at a time; the delay runs from the end of the last response. With a delay of 0: `per_domain` at once.
 - Between two requests lies the longer of their delays, and never less than any host of the domain has asked for.
-- First come, first served, per domain.
+- First come, first served, per domain; but an urgent request passes others, each of them at most seven times.
 - A partition that was just taken over: the former owner may have asked any of its domains a moment ago, so the first
   request of each waits a full delay.
 - A site that refused (`refuse`) is asked nothing more that was dealt before: the frontier decides anew.
@@ -16,8 +16,10 @@ again.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -26,6 +28,8 @@ from pipeline.fetch.slots import Deferred, GateClock, LoopClock, Slot, Timer, Wa
 RETAINED_S: Final = 60.0
 """An idle domain is remembered for its longest delay and this: the next request may name a longer one."""
 FIRST_SWEEP: Final = 1024
+MOST_PASSES: Final = 7
+"""How many urgent requests may pass one that is not: of eight requests one is another's, as in the frontier."""
 PUT_OFF_S: Final = 1.0
 """What was dealt before a refusal comes again so late at least: to a clock that is ahead, all of it seems that old."""
 
@@ -62,6 +66,13 @@ class _Domain:
         self.out_alone = False
         self.waiters: deque[Waiter] = deque()
         self.timer: Timer | None = None
+
+    def place_of(self, waiter: Waiter) -> int:
+        """Where the waiter is to stand: behind all, or, if it is urgent, behind those that it may not pass."""
+        if not waiter.urgent:
+            return len(self.waiters)
+        firm = (at for at, each in enumerate(self.waiters) if each.urgent or each.passed_by >= MOST_PASSES)
+        return max(firm, default=-1) + 1
 
     def earliest(self, waiter: Waiter, end: float, delay_s: float) -> float:
         """When the waiter's request may start after one that ended at `end` and had a delay of `delay_s`."""
@@ -136,6 +147,7 @@ class DomainGate:
         host_delay_s: float = 0.0,
         not_before: float = 0.0,
         dealt_at: float = math.inf,
+        urgent: bool = False,
     ) -> Slot | Deferred:
         """Wait for leave to make one request.
 
@@ -146,6 +158,7 @@ class DomainGate:
             host_delay_s: pause that the host itself asks for; the longest that any host asked for holds on.
             not_before: earliest start, gate clock.
             dealt_at: what was known of the domain is from then, gate clock; with a refusal since there is no slot.
+            urgent: passes those that are not.
 
         Returns:
             A slot, to be released when the response has ended; or `Deferred`, and no request may be made.
@@ -153,13 +166,16 @@ class DomainGate:
         state = self._state(domain, partition)
         now = self._clock.now()
         state.host_delay_s = max(state.host_delay_s, host_delay_s)
-        waiter = Waiter(delay_s, not_before, now + self._max_wait_s)
+        waiter = Waiter(delay_s, not_before, now + self._max_wait_s, urgent=urgent)
         if dealt_at <= state.refused_at:
             return Deferred(max(now + PUT_OFF_S, state.held_until))
-        expected = self._expected(state, waiter, now)
+        place = state.place_of(waiter)
+        expected = self._expected(state, (*itertools.islice(state.waiters, place), waiter), now)
         if expected > waiter.deadline:
             return Deferred(expected)
-        state.waiters.append(waiter)
+        for passed in itertools.islice(state.waiters, place, None):
+            passed.passed_by += 1
+        state.waiters.insert(place, waiter)
         self._serve(state)
         return await waiter.answer(withdraw=lambda: self._withdraw(state, waiter))
 
@@ -200,10 +216,10 @@ class DomainGate:
         self._domains = {key: state for key, state in self._domains.items() if not state.may_be_forgotten(now)}
         self._sweep_at = max(FIRST_SWEEP, 2 * len(self._domains))
 
-    def _expected(self, state: _Domain, waiter: Waiter, now: float) -> float:
-        """When the waiter's turn comes at the earliest: as if those before it took no time but their delays."""
+    def _expected(self, state: _Domain, waiters: Iterable[Waiter], now: float) -> float:
+        """When the turn of the last waiter comes at the earliest: as if requests took no time but their delays."""
         start, end, delay_s = now, now if state.out else state.last_end, state.last_delay_s
-        for each in (*state.waiters, waiter):
+        for each in waiters:
             start = max(start, state.earliest(each, end, delay_s))
             end, delay_s = start, each.delay_s
         return start

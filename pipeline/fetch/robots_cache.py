@@ -132,7 +132,14 @@ class RobotsCache:
             del self._redirected[key]
 
     async def get(
-        self, url: CanonicalUrl, domain: str, partition: int, *, delay_s: float, not_before: float = 0.0
+        self,
+        url: CanonicalUrl,
+        domain: str,
+        partition: int,
+        *,
+        delay_s: float,
+        not_before: float = 0.0,
+        urgent: bool = False,
     ) -> Robots | Deferred:
         """Return what holds for the origin of a URL, asking for its robots.txt where that is not known.
 
@@ -142,6 +149,7 @@ class RobotsCache:
             partition: the one it belongs to.
             delay_s: pause between requests to the domain.
             not_before: earliest request, gate clock.
+            urgent: whether the request passes others of the domain.
 
         Returns:
             `Deferred` (gate clock) where a request would have to wait too long.
@@ -162,7 +170,7 @@ class RobotsCache:
                 return Deferred(self._gate.now() + delay_s)
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         try:
-            answer = await self._ask(key, url, domain, delay_s, not_before)
+            answer = await self._ask(key, url, domain, delay_s, not_before, urgent=urgent)
             if isinstance(answer, Deferred):
                 return answer
             robots = self._read(key[1], answer, known)
@@ -210,7 +218,7 @@ class RobotsCache:
             self._cached_bytes -= oldest.size_bytes
 
     async def _ask(
-        self, key: tuple[int, str], url: CanonicalUrl, domain: str, delay_s: float, not_before: float
+        self, key: tuple[int, str], url: CanonicalUrl, domain: str, delay_s: float, not_before: float, *, urgent: bool
     ) -> Response | SiteError | Deferred | None:
         """Ask for the file and follow its redirects; None where they lead nowhere.
 
@@ -220,7 +228,7 @@ class RobotsCache:
         partition = key[0]
         place, hops = self._redirected.pop(key, (_place_of(url), 0))
         while hops <= MAX_REDIRECTS:
-            slot = await self._gate.acquire(domain, partition, delay_s=delay_s, not_before=not_before)
+            slot = await self._gate.acquire(domain, partition, delay_s=delay_s, not_before=not_before, urgent=urgent)
             if isinstance(slot, Deferred):
                 if hops:
                     self._redirected[key] = (place, hops)

@@ -82,14 +82,20 @@ class Waiter:
         delay_s: pause around its request.
         not_before: earliest start.
         deadline: latest start, for it waits no longer.
+        urgent: whether it passes those that are not.
+
+    Attributes:
+        passed_by: how many have come later and stand before it.
     """
 
-    __slots__ = ("deadline", "delay_s", "granted", "not_before")
+    __slots__ = ("deadline", "delay_s", "granted", "not_before", "passed_by", "urgent")
 
-    def __init__(self, delay_s: float, not_before: float, deadline: float) -> None:
+    def __init__(self, delay_s: float, not_before: float, deadline: float, *, urgent: bool = False) -> None:
         self.delay_s = delay_s
         self.not_before = not_before
         self.deadline = deadline
+        self.urgent = urgent
+        self.passed_by = 0
         self.granted: asyncio.Future[Slot | Deferred] = asyncio.get_running_loop().create_future()
 
     async def answer(self, withdraw: Callable[[], None]) -> Slot | Deferred:

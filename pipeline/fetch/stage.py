@@ -88,6 +88,12 @@ class _Visit:
     robots_wish_ms: int | None = None
 
     @property
+    def is_urgent(self) -> bool:
+        """Whether it passes others of its domain."""
+        priority: int = self.task["priority"]
+        return priority <= URGENT_PRIORITY
+
+    @property
     def delay_s(self) -> float:
         """Pause between requests to the domain, as the frontier has reckoned it."""
         delay_ms: int = self.task["delay_ms"]
@@ -226,6 +232,7 @@ class FetchStage:
                 host_delay_s=visit.crawl_delay_s or 0.0,
                 not_before=self._at_gate(visit.task["not_before_ms"]),
                 dealt_at=self._at_gate(visit.task["emitted_at_ms"]),
+                urgent=visit.is_urgent,
             )
             if isinstance(slot, Deferred):
                 # An attempt, for put off each time a cookie gate behind a long delay would be asked for ever.
@@ -264,6 +271,7 @@ class FetchStage:
             visit.partition,
             delay_s=visit.delay_s,
             not_before=self._at_gate(visit.task["not_before_ms"]),
+            urgent=visit.is_urgent,
         )
         if isinstance(robots, Deferred):
             return self._deferred(robots, "robots_gate")

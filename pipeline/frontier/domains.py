@@ -11,7 +11,7 @@ from pipeline.config import Frontier, Politeness
 from pipeline.delivery.api import StateView
 from pipeline.frontier import politeness
 from pipeline.frontier.policy import CrawlPolicy, Policies
-from pipeline.frontier.records import DOMAINS, Pace, pack_pace, unpack_pace
+from pipeline.frontier.records import DOMAINS, Lane, Pace, pack_pace, unpack_pace
 
 
 class Domain:
@@ -128,21 +128,35 @@ class Slots:
         pace = self._domains.get(domain).pace
         return max(self.learned_ms(domain, policy), min(pace.share_ms, pace.share_until_ms - now_ms))
 
-    def ready_ms(self, domain: str, due_ms: int, crawl: str, concurrency: int = 0) -> int | None:
-        """Return when a task of a crawl that is due at `due_ms` may go; None while its domain has no free slot.
+    def ready_ms(
+        self, domain: str, due_ms: int, crawl: str, concurrency: int = 0, lane: Lane = Lane.NORMAL
+    ) -> int | None:
+        """Return when a task of a crawl that is due at `due_ms` may be given out; None while its domain has no slot.
 
         Args:
             domain: registrable domain.
             due_ms: when the task's own time comes.
             crawl: of the task.
             concurrency: most tasks of the domain that may be out when this one goes; 0 for the configured window.
+            lane: of the task. An urgent one has a slot more, and goes out by the window ahead of the pause that its
+                domain keeps: fetch lets it pass those of its domain that are out, when the pause ends.
         """
         policy = self._policies.get(crawl)
         if policy is None:
             return due_ms  # its turn sets it aside: the tasks of other crawls must not wait behind it
         state = self._domains.get(domain)
         delay_ms = self.learned_ms(domain, policy)
-        most = min(concurrency or self._window_max, self._window_max)
-        if state.out >= politeness.window(max(delay_ms, state.pace.share_ms), self._window_ms, most):
+        is_urgent = lane is Lane.URGENT
+        slots = politeness.slots(
+            max(delay_ms, state.pace.share_ms), self._window_ms, self._window_max, concurrency, urgent=is_urgent
+        )
+        if state.out >= slots:
             return None
-        return max(due_ms, politeness.allowed_ms(state.pace, delay_ms))
+        allowed_ms = politeness.allowed_ms(state.pace, delay_ms)
+        if is_urgent:
+            allowed_ms = max(state.pace.hold_until_ms, allowed_ms - self._window_ms)  # a hold is kept by both clocks
+        return max(due_ms, allowed_ms)
+
+    def allowed_ms(self, domain: str, due_ms: int, policy: CrawlPolicy) -> int:
+        """Return when the request of a task that is due at `due_ms` may begin."""
+        return max(due_ms, politeness.allowed_ms(self._domains.get(domain).pace, self.learned_ms(domain, policy)))

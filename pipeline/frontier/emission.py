@@ -69,7 +69,7 @@ class Emission:
         self._encode = encode
 
     def run(self, turns: int, now_ms: int) -> Iterator[Output]:
-        """Give out what may go, one task a turn, domains in the order in which they became ready."""
+        """Give out what may go, one task a turn, urgent ones first, domains in the order in which they became ready."""
         for _ in range(turns):
             domain = self._waiting.pop_ready(now_ms)
             if domain is None:
@@ -120,7 +120,7 @@ class Emission:
         task.deliveries += 1
         out = OutRow(task, now_ms, turn.lane, policy.grants_pages, policy.counts_domain_pages, day)
         self._life.give_out(out, turn.place)
-        yield self._lane_record(out, policy, turn.allowed_ms)
+        yield self._lane_record(out, policy, self._slots.allowed_ms(domain, turn.place.due_ms, policy))
 
     def _lane_record(self, out: OutRow, policy: CrawlPolicy, not_before_ms: int) -> Output:
         task = out.task

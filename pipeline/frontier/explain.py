@@ -156,7 +156,7 @@ class _Asked:
             return replace(about, state="held", why=word, reason=reason, facts=facts)
         ahead = insight.waiting(self._domain, place.lane, place)
         waits = own_wait(task, place.due_ms, self._now_ms)
-        waits += domain_waits(insight, self._domain, policy, self._now_ms, task.concurrency if task else 0)
+        waits += domain_waits(insight, self._domain, policy, self._now_ms, task)
         # A time that lies ahead decides before the order of those that could go: the latest first.
         ahead_of_all = sorted((wait for wait in waits if wait.why in _TIMED), key=lambda wait: -(wait.until_ms or 0))
         busy = [wait for wait in waits if wait.why not in _TIMED]

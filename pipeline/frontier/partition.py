@@ -36,8 +36,9 @@ from pipeline.frontier.seen import SeenTable
 from pipeline.frontier.variants import Variants
 from pipeline.frontier.waiting import WaitingQueue
 
-TURNS_PER_TICK: Final = 2_000
-"""Most tasks given out, and most held ones let go, before the transaction is closed."""
+TURNS_PER_TICK: Final = 256
+"""Most tasks given out, and most held ones let go, by one tick: some 10 ms. While more is due, more ticks follow, as
+long as the round has time."""
 POLL_MS: Final = 1_000
 """How often definitions that are waited for and grants are looked at."""
 SLOW_POLL_MS: Final = 10_000

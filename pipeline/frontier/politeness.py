@@ -80,6 +80,20 @@ def window(pause_ms: int, window_ms: int, most: int) -> int:
     return min(most, max(1, window_ms // pause_ms))
 
 
+def slots(pause_ms: int, window_ms: int, window_max: int, concurrency: int, *, urgent: bool) -> int:
+    """Return how many tasks of a domain may be out when one more goes.
+
+    Args:
+        pause_ms: between its requests.
+        window_ms: see `window`.
+        window_max: most, whatever its pace.
+        concurrency: as the task wishes; 0 where it wishes nothing.
+        urgent: whether it is urgent: then it does not wait for one of a full window to end, unless it wishes so.
+    """
+    most = min(concurrency or window_max, window_max)
+    return window(pause_ms, window_ms, most) + (urgent and not concurrency)
+
+
 def allowed_ms(pace: Pace, pause_ms: int) -> int:
     """Return when the next task of a domain may go out: after its hold, and a full pause after its last request.
 

@@ -28,9 +28,11 @@ from pipeline.frontier.records import (
     place_key,
     unpack_task,
 )
+from pipeline.frontier.turns import Turns
 
 AGEING_TURNS: Final = 8
-"""A lane with a task that could go gets at least every eighth turn of its domain, whatever stands in better lanes."""
+"""A lane with a task that could go gets at least every eighth turn of its domain, whatever stands in better lanes; so
+do, of all turns, domains without an urgent task."""
 SEQUENCE_BLOCK: Final = 1_024
 """Sequence numbers reserved by one write."""
 _SEQUENCE_KEY: Final = b"sequence"
@@ -63,12 +65,10 @@ class Turn(NamedTuple):
     Attributes:
         place: of the task.
         lane: the lane it goes out on: its own, or one better for a bulk task whose turn came by age.
-        allowed_ms: since when it could have gone.
     """
 
     place: Place
     lane: Lane
-    allowed_ms: int
 
 
 class Sequence:
@@ -95,15 +95,13 @@ class Sequence:
 class _Waiting:
     """What memory holds of a domain with waiting tasks."""
 
-    __slots__ = ("entry", "heads", "passed_over", "served_ms")
+    __slots__ = ("heads", "passed_over", "served_ms")
 
     def __init__(self) -> None:
         self.heads: list[Head | None] = [None] * len(Lane)
         self.passed_over = [0] * len(Lane)
         """Turns that went to better lanes since this one had its last, while it could have gone."""
         self.served_ms = 0
-        self.entry: tuple[int, int] | None = None
-        """The domain's valid entry of the heap: (time, turn)."""
 
 
 class WaitingQueue:
@@ -111,15 +109,18 @@ class WaitingQueue:
 
     Args:
         view: the partition's state.
-        ready_ms: when a task of (domain, due time, crawl, concurrency) may go, None while the domain has no free slot.
+        ready_ms: when a task of (domain, due time, crawl, concurrency, lane) may go, None while the domain has no free
+            slot.
     """
 
-    def __init__(self, view: StateView, ready_ms: Callable[[str, int, str, int], int | None]) -> None:
+    def __init__(self, view: StateView, ready_ms: Callable[[str, int, str, int, Lane], int | None]) -> None:
         self._view = view
         self._ready_ms = ready_ms
         self._domains: dict[str, _Waiting] = {}
-        self._heap: list[tuple[int, int, str]] = []
-        self._turns = 0
+        self._urgent, self._others = Turns(), Turns()
+        """By the urgent head and by the best of the others; a domain may be in both."""
+        self._others_passed_over = 0
+        """Turns in a row that went to urgent tasks while another one could have gone."""
         self._load()
 
     def __contains__(self, domain: str) -> bool:
@@ -190,39 +191,34 @@ class WaitingQueue:
         waiting = self._domains.get(domain)
         if waiting is None:
             return
-        moments = [
-            self._ready_ms(domain, head.due_ms, head.crawl, head.concurrency)
-            for head in waiting.heads
-            if head is not None
-        ]
-        ready = min((moment for moment in moments if moment is not None), default=None)
-        if ready is None:
-            waiting.entry = None
-            if not moments:
-                del self._domains[domain]
-            return
+        moments = [self._head_ms(domain, lane, head) for lane, head in zip(Lane, waiting.heads, strict=True)]
         # A domain that had its turn stands behind those that are ready and had none.
-        ready = max(ready, waiting.served_ms)
-        if waiting.entry is None or waiting.entry[0] != ready:
-            self._turns += 1
-            waiting.entry = (ready, self._turns)
-            heapq.heappush(self._heap, (ready, self._turns, domain))
-            self._compact()
+        ready = [None if moment is None else max(moment, waiting.served_ms) for moment in moments]
+        self._urgent.set(domain, ready[Lane.URGENT])
+        self._others.set(domain, min((moment for moment in ready[Lane.NORMAL :] if moment is not None), default=None))
+        if not any(waiting.heads):
+            del self._domains[domain]
 
     def next_ms(self) -> int | None:
         """Return when the next domain's turn is, None for never."""
-        self._drop_stale()
-        return self._heap[0][0] if self._heap else None
+        moments = (self._urgent.first_ms(), self._others.first_ms())
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def pop_ready(self, now_ms: int) -> str | None:
-        """Return a domain whose turn has come, None where there is none; `remove` or `touch` puts it back."""
-        self._drop_stale()
-        if not self._heap or self._heap[0][0] > now_ms:
-            return None
-        domain = heapq.heappop(self._heap)[2]
-        waiting = self._domains[domain]
-        waiting.entry = None
-        waiting.served_ms = now_ms
+        """Return a domain whose turn has come, None where there is none; `remove` or `touch` puts it back.
+
+        Domains with an urgent task go first, but every eighth turn is another one's.
+        """
+        others_ms = self._others.first_ms()
+        if others_ms is None or others_ms > now_ms:
+            domain = self._urgent.pop(now_ms)
+        elif self._others_passed_over < AGEING_TURNS - 1 and (domain := self._urgent.pop(now_ms)) is not None:
+            self._others_passed_over += 1
+        else:
+            self._others_passed_over = 0
+            domain = self._others.pop(now_ms)
+        if domain is not None:
+            self._domains[domain].served_ms = now_ms
         return domain
 
     def choose(self, domain: str, now_ms: int) -> Turn | None:
@@ -235,14 +231,11 @@ class WaitingQueue:
         waiting = self._domains.get(domain)
         if waiting is None:
             return None
-        ready: dict[Lane, int] = {}
+        ready: list[Lane] = []
         for lane in Lane:
-            head = waiting.heads[lane]
-            if head is None:
-                continue
-            moment = self._ready_ms(domain, head.due_ms, head.crawl, head.concurrency)
+            moment = self._head_ms(domain, lane, waiting.heads[lane])
             if moment is not None and moment <= now_ms:
-                ready[lane] = moment
+                ready.append(lane)
         if not ready:
             return None
         aged = [lane for lane in ready if waiting.passed_over[lane] >= AGEING_TURNS - 1]
@@ -255,7 +248,11 @@ class WaitingQueue:
         if head is None:  # ruled out above
             return None
         place = Place(PlaceKind.WAITING, lane, head.due_ms, head.sequence)
-        return Turn(place, Lane.NORMAL if aged and lane is Lane.BULK else lane, ready[lane])
+        return Turn(place, Lane.NORMAL if aged and lane is Lane.BULK else lane)
+
+    def _head_ms(self, domain: str, lane: Lane, head: Head | None) -> int | None:
+        """Return when the first task of a lane may go, None for never."""
+        return None if head is None else self._ready_ms(domain, head.due_ms, head.crawl, head.concurrency, lane)
 
     def _load(self) -> None:
         """Find the head of each lane of each domain, by leaping from lane to lane."""
@@ -268,22 +265,6 @@ class WaitingQueue:
             start = key[:-PLACE_BYTES] + bytes((lane + 1,))
         for domain in list(self._domains):
             self.touch(domain)
-
-    def _drop_stale(self) -> None:
-        heap = self._heap
-        while heap:
-            at, turn, domain = heap[0]
-            waiting = self._domains.get(domain)
-            if waiting is not None and waiting.entry == (at, turn):
-                return
-            heapq.heappop(heap)
-
-    def _compact(self) -> None:
-        """Drop entries that were overtaken, once they are most of the heap."""
-        if len(self._heap) <= 64 + 4 * len(self._domains):
-            return
-        self._heap = [(*waiting.entry, domain) for domain, waiting in self._domains.items() if waiting.entry]
-        heapq.heapify(self._heap)
 
 
 def _head(key: bytes, row: bytes) -> Head:

@@ -9,7 +9,7 @@ from pipeline.frontier import politeness
 from pipeline.frontier.domains import granted_delay_ms
 from pipeline.frontier.insight import Insight
 from pipeline.frontier.policy import CrawlPolicy
-from pipeline.frontier.records import Pace, Task
+from pipeline.frontier.records import Lane, Pace, Task
 
 
 class Wait(NamedTuple):
@@ -54,7 +54,7 @@ def delays_ms(insight: Insight, policy: CrawlPolicy | None, pace: Pace) -> dict[
 
 
 def domain_waits(
-    insight: Insight, domain: str, policy: CrawlPolicy | None, now_ms: int, concurrency: int = 0
+    insight: Insight, domain: str, policy: CrawlPolicy | None, now_ms: int, task: Task | None = None
 ) -> list[Wait]:
     """Return what a domain waits for before its next task goes out.
 
@@ -63,7 +63,7 @@ def domain_waits(
         domain: registrable domain.
         policy: of the task's crawl, None for no particular one.
         now_ms: now.
-        concurrency: as the task wishes; 0 for the configured window.
+        task: what waits; None for any that wishes nothing.
     """
     pace = insight.pace(domain)
     waits = []
@@ -75,11 +75,16 @@ def domain_waits(
     made_by = max(wanted, key=wanted.__getitem__)
     pause_ms = wanted[made_by]
     settings = insight.frontier
-    most = min(concurrency or settings.window_max, settings.window_max)
-    window = politeness.window(max(pause_ms, pace.share_ms), politeness.milliseconds(settings.window_s), most)
+    slots = politeness.slots(
+        max(pause_ms, pace.share_ms),
+        politeness.milliseconds(settings.window_s),
+        settings.window_max,
+        task.concurrency if task else 0,
+        urgent=task is not None and task.lane is Lane.URGENT,
+    )
     out = insight.out(domain)
-    if out >= window:
-        waits.append(Wait("slots", None, {"out": out, "window": window, "delay_ms": pause_ms, "made_by": made_by}))
+    if out >= slots:
+        waits.append(Wait("slots", None, {"out": out, "window": slots, "delay_ms": pause_ms, "made_by": made_by}))
     if pace.last_end_ms and pace.last_end_ms + pause_ms > now_ms:
         facts = {"delay_ms": pause_ms, "made_by": made_by, "last_end_ms": pace.last_end_ms}
         waits.append(Wait("delay", pace.last_end_ms + pause_ms, facts))

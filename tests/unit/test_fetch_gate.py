@@ -406,3 +406,49 @@ async def _play(steps) -> None:
     for domain in last_end:
         assert isinstance(await gate.acquire(str(domain), PARTITION, delay_s=1.0), Slot)
     assert 0 == clock.armed
+
+
+async def test_an_urgent_request_passes_those_that_wait(gate, clock):
+    """What the frontier has dealt before may be minutes of a slow domain's work."""
+    slot = await granted(ask(gate))
+    waiting = [ask(gate) for _ in range(2)]
+    await settle()
+    urgent = [ask(gate, urgent=True) for _ in range(2)]
+    await settle()
+    slot.release()
+    for task in (*urgent, *waiting):
+        await clock.advance(0.99)
+        assert not task.done()
+        await clock.advance(0.01)
+        (await granted(task)).release()
+
+
+async def test_a_request_is_passed_seven_times_and_then_has_its_turn(gate, clock):
+    """A flood of urgent tasks of one domain slows the others down; it must not stop them."""
+    slot = await granted(ask(gate, 0.5))
+    other = ask(gate, 0.5)
+    await settle()
+    urgent = [ask(gate, 0.5, urgent=True) for _ in range(9)]
+    await settle()
+    slot.release()
+    order = []
+    for _ in range(10):
+        await clock.advance(0.5)
+        for task in (other, *urgent):
+            if task.done() and task not in order:
+                order.append(task)
+                (await granted(task)).release()
+    assert 7 == order.index(other)
+
+
+async def test_an_urgent_request_is_put_off_only_for_those_before_it(gate):
+    """Whether it can start in time is reckoned from its own place in the line."""
+    await granted(ask(gate, 4.0))
+    waiting = [ask(gate, 4.0) for _ in range(2)]
+    late = ask(gate, 4.0)
+    await settle()
+    assert isinstance(late.result(), Deferred)
+    urgent = ask(gate, 4.0, urgent=True)
+    await settle()
+    assert not urgent.done()
+    assert not any(task.done() for task in waiting)

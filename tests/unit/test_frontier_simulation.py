@@ -101,6 +101,7 @@ def test_every_reachable_url_is_fetched_once_whatever_fails_in_between(seed, fau
     world = World(site, partitions=partitions, seed=seed, fault_rate=fault_rate, delay_s=delay_s)
     starts = site.urls[:2]
     world.submit(*starts, starts[0])
+    world.submit(starts[1], priority=1)
     world.run()
     given_out, fetched = site.reachable(starts)
     assert given_out == {url for _, url in world.delivered}

@@ -182,7 +182,7 @@ def test_the_heap_does_not_grow_with_every_change():
     for _ in range(10_000):
         moment[0] += 1
         queue.touch("a.test")
-    assert 100 > len(queue._heap)
+    assert 100 > len(queue._others._heap)
     assert 10_000 == queue.next_ms()
 
 
