@@ -8,7 +8,7 @@ ARGS ?=
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-latency bench-clients bench-delivery bench-failover bench-frontier chaos slow faults safeguards up clean lock
+.PHONY: help demo test check bench bench-latency bench-clients bench-delivery bench-failover bench-frontier bench-urgent chaos slow faults safeguards up clean lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -46,6 +46,9 @@ bench-failover: $(READY)  ## how long partitions stand still when workers are ki
 
 bench-frontier: $(READY)  ## what a link costs with 100,000 to 10 million known URLs; ARGS='--urls 100000000' for more
 	$(BIN)/python -m bench.frontier $(ARGS)
+
+bench-urgent: $(READY)  ## urgent tasks behind a million bulk tasks: in their lane, and fetched first; some ten minutes
+	$(BIN)/python -m bench.urgent $(ARGS)
 
 chaos: $(READY)  ## workers, broker, network, disks and clocks broken for MINUTES; CHAOS_KINDS=kill,zombie
 	CHAOS_MINUTES=$(MINUTES) $(BIN)/pytest tests/chaos -m chaos --log-cli-level=INFO $(ARGS)
