@@ -28,6 +28,8 @@ from pipeline.state.view import StagedView, changelog_key
 T = TypeVar("T")
 
 MAX_ROUND_RECORDS = 5_000
+WORK_SHARE = 0.5
+"""Share of the commit interval for which a round works."""
 
 
 class _Input:
@@ -108,8 +110,9 @@ class _Taken:
 class OrderedRunner(Runner):
     """One micro-batch of all partitions of a worker, in order, and what the time made due: one transaction.
 
-    A round works for about `interval_s`, whatever is queued: what is urgent and comes meanwhile waits for that and two
-    transactions. The time is shared out to partitions, and in each to its inputs and what is due.
+    A round works for about half of `interval_s`, whatever is queued, for its transaction may take as long again: what
+    is urgent and comes meanwhile waits for no more than the next one. The time is shared out to partitions, and in each
+    to its inputs and what is due.
 
     Args:
         stage: opens the partitions' logic.
@@ -142,7 +145,7 @@ class OrderedRunner(Runner):
         self._tables = tables
         self._clock = clock
         self._monotonic = monotonic
-        self._interval_s: float = shared["interval_s"]
+        self._work_s: float = shared["interval_s"] * WORK_SHARE
         self._slots: dict[int, _Slot] = {}
         self._next_due: float | None = None
         self._journal = InFlightJournal(journal, 1)
@@ -366,7 +369,7 @@ class OrderedRunner(Runner):
         for part in taken:
             by_slot.setdefault(part.slot.number, []).append(part)
         worked = [slot for slot in slots if slot.number in by_slot or _is_due(slot, now)]
-        share = _Share(self._monotonic, self._interval_s, len(worked))
+        share = _Share(self._monotonic, self._work_s, len(worked))
         for slot in worked:
             outputs += self._work(slot, by_slot.get(slot.number, []), now, share.next())
         positions = _positions(worked, taken)
