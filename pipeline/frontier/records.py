@@ -12,7 +12,7 @@ Tables (one letter, as `StateView` takes them):
 | `CRAWLS` | crawl, 0, part | counters, see `pipeline.frontier.crawls` |
 | `GIVEN` | crawl | `GivenRow`, only in the partition that keeps the crawl's budget |
 | `USAGE` | crawl, 0, domain | `UsageRow`, only where a domain budget is set |
-| `VARIANTS` | crawl, 0, kind, hash | a count, see `pipeline.frontier.variants` |
+| `VARIANTS` | crawl, 0, kind, hash | a count and the day it began, see `pipeline.frontier.variants` |
 | `RECURRING` | crawl, 0, URL key | `Recurrence`, see `pipeline.frontier.recurrence` |
 | `META` | name | the sequence; how far the seen table was looked through |
 

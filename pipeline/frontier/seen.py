@@ -45,6 +45,11 @@ class SeenTable:
         """Depth from which on a link to the URL of a row key changes nothing; None: look it up."""
 
     @property
+    def today(self) -> int:
+        """UTC day of the clock, days since the epoch."""
+        return self._today
+
+    @property
     def oldest_day(self) -> int:
         """UTC day, days since the epoch, before which nothing is known any more; 0 or less where all is."""
         return self._today - self.horizon_days if self.horizon_days else 0

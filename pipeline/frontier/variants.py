@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from pipeline.delivery.api import StateView
 from pipeline.frontier.records import SEPARATOR, VARIANTS
 from pipeline.frontier.refusals import Refusal
+from pipeline.frontier.seen import SeenTable
 
 MAX_SESSIONS: Final = 2
 """Session identifiers under which one URL is fetched: a site that writes them into links offers each page anew."""
@@ -19,6 +21,8 @@ REMEMBERED: Final = 10_000
 WRITES_PER_LIMIT: Final = 32
 """A count is written this often until its limit is reached: a path with few queries costs no row."""
 HASH_BYTES: Final = 8
+_COUNT: Final = struct.Struct(">QI")
+"""A `_Count`; older rows end after the number."""
 
 _QUERIES: Final = b"q"
 _SESSIONS: Final = b"s"
@@ -34,26 +38,38 @@ _SHORT_NAMES: Final = frozenset({"sid", "s", "session"})
 _DRAWN: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^a-zA-Z]*[a-zA-Z])[A-Za-z0-9]{20,128}")
 
 
+class _Count(NamedTuple):
+    """How many URLs were claimed since a UTC day, days since the epoch."""
+
+    number: int
+    began_day: int
+
+
 class Variants:
     """Counts of claimed URLs by what they have in common.
 
     The counts are a safeguard with a wide limit, not a budget: memory leads the state by less than a thirty-second of
     the limit, and this much may be lost when the partition is opened anew. So a limit is never lower than configured.
 
+    A count that began before the horizon of the seen table begins anew: what it counted may be forgotten there, and
+    would be counted again when it is claimed again. Within one horizon no URL is claimed twice.
+
     Args:
         view: the partition's state.
         max_queries: distinct queries of one path.
+        seen: the seen table; its day and its horizon hold.
     """
 
-    def __init__(self, view: StateView, max_queries: int) -> None:
+    def __init__(self, view: StateView, max_queries: int, seen: SeenTable) -> None:
         self._view = view
+        self._seen = seen
         self._limits = {_QUERIES: max_queries, _SESSIONS: MAX_SESSIONS}
-        self._counts: OrderedDict[bytes, int] = OrderedDict()
+        self._counts: OrderedDict[bytes, _Count] = OrderedDict()
 
     def refusal(self, crawl: str, href: str) -> Refusal | None:
         """Return why one more URL like this is a trap: `parameter_explosion`, `session_id`; None where it isn't."""
         for kind, common in _commons(href):
-            count, limit = self._count(_key(crawl, kind, common)), self._limits[kind]
+            count, limit = self._count(_key(crawl, kind, common)).number, self._limits[kind]
             if count >= limit:
                 return Refusal("session_id" if kind == _SESSIONS else "parameter_explosion", limit, count + 1, common)
         return None
@@ -62,20 +78,23 @@ class Variants:
         """Count a canonical URL that is claimed for the first time."""
         for kind, common in _commons(href):
             key = _key(crawl, kind, common)
-            count = self._count(key) + 1
+            count = self._count(key)
+            count = count._replace(number=count.number + 1)
             self._remember(key, count)
-            if count % max(1, self._limits[kind] // WRITES_PER_LIMIT) == 0:
-                self._view.put(VARIANTS, key, count.to_bytes(8, "big"))
+            if count.number % max(1, self._limits[kind] // WRITES_PER_LIMIT) == 0:
+                self._view.put(VARIANTS, key, _COUNT.pack(*count))
 
-    def _count(self, key: bytes) -> int:
+    def _count(self, key: bytes) -> _Count:
         count = self._counts.get(key)
         if count is None:
             stored = self._view.get(VARIANTS, key)
-            count = int.from_bytes(stored, "big") if stored else 0
+            count = _Count(*_COUNT.unpack(stored.ljust(_COUNT.size, b"\0"))) if stored else None
+        if count is None or count.began_day < self._seen.oldest_day:
+            count = _Count(0, self._seen.today)
         self._remember(key, count)
         return count
 
-    def _remember(self, key: bytes, count: int) -> None:
+    def _remember(self, key: bytes, count: _Count) -> None:
         self._counts[key] = count
         self._counts.move_to_end(key)
         if len(self._counts) > REMEMBERED:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.frontier.records import VARIANTS
+from pipeline.frontier.seen import SeenTable
 from pipeline.frontier.traps import TrapLimits, trap
 from pipeline.frontier.variants import MAX_SESSIONS, Variants, without_session
 from tests.fakes import MemoryView
@@ -14,6 +15,11 @@ from tests.frontier_world import Bench, Page, World, make_crawl, make_stage
 
 YEAR = 2026
 HASH = "1a79a4d60de6718e8e5b326e338ae533"
+
+
+def make_variants(view, max_queries):
+    """Counts without a horizon."""
+    return Variants(view, max_queries, SeenTable(view))
 
 
 def reason_of(path, **limits):
@@ -127,7 +133,7 @@ def test_any_text_is_judged(path):
     href = f"http://h.test/{path}"
     reason_of(f"/{path}")
     without_session(href)
-    Variants(MemoryView([VARIANTS]), 3).refusal("c", href)
+    make_variants(MemoryView([VARIANTS]), 3).refusal("c", href)
 
 
 @pytest.mark.parametrize(
@@ -204,19 +210,47 @@ def test_crawls_count_queries_apart():
 def test_a_count_of_queries_costs_few_rows_and_forgets_little():
     """Most paths have few queries and cost no row; a restart forgets less than a thirty-second of the limit."""
     view = MemoryView([VARIANTS])
-    variants = Variants(view, 320)
+    variants = make_variants(view, 320)
     for number in range(9):
         variants.add("c", f"http://h.test/few?{number}")
     assert not view.rows(VARIANTS)
     for number in range(99):
         variants.add("c", f"http://h.test/many?{number}")
     assert 1 == len(view.rows(VARIANTS))
-    reopened = Variants(view, 320)
+    reopened = make_variants(view, 320)
     left = 0
     while reopened.refusal("c", f"http://h.test/many?{left}") is None:
         reopened.add("c", f"http://h.test/many?{left}")
         left += 1
     assert 320 - 90 == left
+
+
+@pytest.mark.parametrize(
+    "paths", [[f"/p?sid={HASH}"], [f"/p?id={number}&view=1" for number in range(3)]], ids=["session", "queries"]
+)
+def test_what_was_counted_is_claimed_again_after_the_horizon(paths):
+    """The counts outlived the memory of the URLs they had counted: a site's own pages became a trap in time."""
+    bench = Bench(make_stage(delay_s=0, seen_horizon_s=86_400, max_queries_per_path=3))
+    for _ in range(4):
+        bench.links([f"http://h.test{path}" for path in paths])
+        given = bench.emitted()
+        assert len(paths) == len(given)
+        for lane in given:
+            bench.outcome(lane, "FETCHED")
+        for _ in range(3):
+            bench.tick(86_400)
+        bench.reopen()
+
+
+def test_a_trap_stays_one_within_the_horizon():
+    """However many days it is tried on, a path has its limit of queries once in a horizon."""
+    bench = Bench(make_stage(delay_s=0, seen_horizon_s=3 * 86_400, max_queries_per_path=2))
+    given = []
+    for day in range(8):
+        bench.links([f"http://h.test/p?a={day}&b={number}" for number in range(5)])
+        given.append(len(bench.urls()))
+        bench.tick(86_400)
+    assert [2, 0, 0, 0, 2, 0, 0, 0] == given
 
 
 def test_a_calendar_that_always_has_a_next_month_comes_to_an_end():
