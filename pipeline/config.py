@@ -119,8 +119,8 @@ class Frontier(Section):
     max_queries_per_path: int = Field(
         2_000, ge=1, description="links with more different queries for a path are refused"
     )
-    calendar_past_years: int = Field(60, ge=0, description="calendars are not followed further back")
-    calendar_future_years: int = Field(2, ge=0, description="calendars are not followed further ahead")
+    calendar_past_years: int = Field(60, ge=0, description="what is named a calendar is not followed further back")
+    calendar_future_years: int = Field(2, ge=0, description="views of dates are not followed further ahead")
     max_url_bytes: int = Field(2_048, ge=64, description="longer URLs are refused")
     seen_horizon_s: float = Field(
         7_776_000.0,

@@ -33,8 +33,8 @@ class TrapLimits(NamedTuple):
     Attributes:
         segments: most segments of a path. Heritrix' TooManyPathSegmentsDecideRule stops at 20; source trees go deeper.
         parameters: most fields of a query; a page that is chosen by more is a generated view of others.
-        past_years: how far back a calendar is followed.
-        future_years: how far ahead.
+        past_years: how far back a calendar is followed; what is no calendar has no such limit.
+        future_years: how far ahead any view of a date is.
     """
 
     segments: int = 32

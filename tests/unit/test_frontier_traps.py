@@ -45,10 +45,14 @@ def reason_of(path, **limits):
         ("/login?next=%252525252Flogin", "nested_url: next"),
         ("/events/2031/05/", "calendar: 2031, at most 2028: 2031/05"),
         ("/events/2031-05-17/list", "calendar: 2031, at most 2028: 2031-05-17"),
-        ("/1820/01/01", "calendar: 1820, at most 1966: 1820/01/01"),
+        ("/2031/05", "calendar: 2031, at most 2028: 2031/05"),
+        ("/diary/2031/5/7", "calendar: 2031, at most 2028: 2031/5/7"),
+        ("/events/1955/5", "calendar: 1955: before 1966: 1955/5"),
+        ("/calendar.php?month=1&year=1955", "calendar: 1955: before 1966: year=1955"),
+        ("/?calendar_date=1955-01", "calendar: 1955: before 1966: calendar_date=1955-01"),
         ("/calendar/week/2140/3/9/rooms/blue", "calendar: 2140, at most 2028: 2140/3/9"),
         ("/?month=2031-05", "calendar: 2031, at most 2028: month=2031-05"),
-        ("/?tribe-bar-date=1955-01-01", "calendar: 1955, at most 1966: tribe-bar-date=1955-01-01"),
+        ("/events/?tribe-bar-date=1955-01-01", "calendar: 1955: before 1966: tribe-bar-date=1955-01-01"),
         ("/p?startDate=20310501&x=1", "calendar: 2031, at most 2028: startDate=20310501"),
         ("/p?year=2199&month=4", "calendar: 2199, at most 2028: year=2199"),
     ],
@@ -72,6 +76,19 @@ def test_each_trap_has_a_name_a_limit_and_a_value(path, said):
         "/cars?year=1939",
         "/cars?year_from=1925&year_to=1939",
         "/items/9000/12/",
+        "/ukpga/1933/12",
+        "/eli/reg/1962/11",
+        "/q/1732/12",
+        "/t/slug/1234/5",
+        "/t/slug/2045/5",
+        "/t/slug/2045/12/3445",
+        "/charts/hot-100/1958-08-04/",
+        "/commons/1939-09-03",
+        "/sitemap/1939/09/",
+        "/boxes/?date=1939-07-04",
+        "/friv/dailyleaders.fcgi?month=4&day=1&year=1955",
+        "/archive?from=18120501",
+        "/events/1234/5",
         "/item?id=3021-05",
         "/company?founded=1871",
         "/parts/2035/4711",
@@ -99,7 +116,8 @@ def test_urls_that_people_follow_are_no_traps(path):
 
 def test_limits_are_the_crawl_s():
     """An archive of old papers follows its calendar as far back as it likes."""
-    assert not reason_of("/1820/01/01", past_years=300)
+    assert "calendar" == reason_of("/events/1920/01/01")
+    assert not reason_of("/events/1920/01/01", past_years=300)
     assert not reason_of("/events/2040/05", future_years=20)
     assert "path_depth" == reason_of("/a/b/c", segments=2)
     assert "parameters" == reason_of("/?a&b", parameters=1)
