@@ -117,7 +117,10 @@ class Frontier(Section):
     max_path_segments: int = Field(32, ge=1, description="links to deeper paths are refused")
     max_parameters: int = Field(32, ge=1, description="links with more fields in their query are refused")
     max_queries_per_path: int = Field(
-        2_000, ge=1, description="links with more different queries for a path are refused"
+        2_000, ge=1, description="links with more different queries of several fields for a path are refused"
+    )
+    max_values_per_path: int = Field(
+        1_000_000, ge=1, description="the same for queries of a single field, which name pages: `item?id=7`"
     )
     calendar_past_years: int = Field(60, ge=0, description="what is named a calendar is not followed further back")
     calendar_future_years: int = Field(2, ge=0, description="views of dates are not followed further ahead")

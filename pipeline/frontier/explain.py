@@ -24,6 +24,7 @@ from pipeline.frontier.records import (
 )
 from pipeline.frontier.recurring import recurrence
 from pipeline.frontier.refusals import Refusal
+from pipeline.frontier.variants import max_queries
 from pipeline.frontier.waits import Wait, domain_waits, own_wait
 
 TRAPS: Final = frozenset({
@@ -181,7 +182,7 @@ class _Asked:
                 _, brought = on_day(usage.day, usage.brought_on_day, day_of(self._now_ms))
                 facts = {"limit": policy.max_pages_per_domain_per_day, "value": brought}
             case "parameter_explosion":
-                facts = {"limit": self._insight.frontier.max_queries_per_path}
+                facts = {"limit": max_queries(self._url, self._insight.frontier)}
         return facts
 
     def _polling(self, crawl: str, task: Task) -> dict[str, Any]:

@@ -149,7 +149,7 @@ class FrontierPartition:
             life=life,
             recurring=self._recurring,
             domain_budget=self._domain_budget,
-            variants=Variants(view, around.frontier.max_queries_per_path, seen),
+            variants=Variants(view, around.frontier, seen),
             codecs=codecs,
             counters=around.counters,
         )

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from pipeline.config import Frontier
 from pipeline.delivery.api import StateView
 from pipeline.frontier.records import SEPARATOR, VARIANTS
 from pipeline.frontier.refusals import Refusal
@@ -25,6 +26,7 @@ _COUNT: Final = struct.Struct(">QI")
 """A `_Count`; older rows end after the number."""
 
 _QUERIES: Final = b"q"
+_VALUES: Final = b"v"
 _SESSIONS: Final = b"s"
 _MATRIX_SESSION: Final = re.compile(r";(?:jsessionid|phpsessid|sessionid|sid)=[^/?;&]*", re.IGNORECASE)
 """Java Servlet 4.0, 7.1.3: the path parameter jsessionid."""
@@ -56,20 +58,20 @@ class Variants:
 
     Args:
         view: the partition's state.
-        max_queries: distinct queries of one path.
+        settings: limits of the queries of a path.
         seen: the seen table; its day and its horizon hold.
     """
 
-    def __init__(self, view: StateView, max_queries: int, seen: SeenTable) -> None:
+    def __init__(self, view: StateView, settings: Frontier, seen: SeenTable) -> None:
         self._view = view
         self._seen = seen
-        self._limits = {_QUERIES: max_queries, _SESSIONS: MAX_SESSIONS}
+        self._settings = settings
         self._counts: OrderedDict[bytes, _Count] = OrderedDict()
 
     def refusal(self, crawl: str, href: str) -> Refusal | None:
         """Return why one more URL like this is a trap: `parameter_explosion`, `session_id`; None where it isn't."""
         for kind, common in _commons(href):
-            count, limit = self._count(_key(crawl, kind, common)).number, self._limits[kind]
+            count, limit = self._count(_key(crawl, kind, common)).number, _limit(kind, self._settings)
             if count >= limit:
                 return Refusal("session_id" if kind == _SESSIONS else "parameter_explosion", limit, count + 1, common)
         return None
@@ -81,7 +83,7 @@ class Variants:
             count = self._count(key)
             count = count._replace(number=count.number + 1)
             self._remember(key, count)
-            if count.number % max(1, self._limits[kind] // WRITES_PER_LIMIT) == 0:
+            if count.number % max(1, _limit(kind, self._settings) // WRITES_PER_LIMIT) == 0:
                 self._view.put(VARIANTS, key, _COUNT.pack(*count))
 
     def _count(self, key: bytes) -> _Count:
@@ -99,6 +101,11 @@ class Variants:
         self._counts.move_to_end(key)
         if len(self._counts) > REMEMBERED:
             self._counts.popitem(last=False)
+
+
+def max_queries(href: str, settings: Frontier) -> int | None:
+    """Return how many queries like that of a canonical URL its path may have; None where it has none."""
+    return next((_limit(kind, settings) for kind, _ in _commons(href) if kind != _SESSIONS), None)
 
 
 def without_session(href: str) -> str | None:
@@ -123,14 +130,24 @@ def _is_session(field: str) -> bool:
 
 
 def _commons(href: str) -> Iterator[tuple[bytes, str]]:
-    """Return what a URL has in common with others that may be the same page, by kind."""
+    """Return what a URL has in common with others that may be the same page, by kind.
+
+    A query of a single field names a page, as a path would (`item?id=7`); views multiply where fields combine.
+    """
     if "?" in href or ";" in href or "(" in href:
         bare = without_session(href)
         if bare is not None:
             yield _SESSIONS, bare
-        path, mark, _ = href.partition("?")
-        if mark:
-            yield _QUERIES, path
+        path, _, query = (href if bare is None else bare).partition("?")
+        count = sum(1 for field in query.split("&") if field)
+        if count:
+            yield _VALUES if count == 1 else _QUERIES, path
+
+
+def _limit(kind: bytes, settings: Frontier) -> int:
+    if kind == _SESSIONS:
+        return MAX_SESSIONS
+    return settings.max_values_per_path if kind == _VALUES else settings.max_queries_per_path
 
 
 def _key(crawl: str, kind: bytes, common: str) -> bytes:

@@ -261,7 +261,7 @@ def test_the_target_of_polls_is_judged_once():
     bench, lane = polled(max_queries_per_path=2)
     for poll in range(1, 8):
         bench.outcome(lane, "REDIRECTED", status=301)
-        bench.send(topics.TASKS, make_task("http://b.test/new?page=1", redirects=[A], poll=poll))
+        bench.send(topics.TASKS, make_task("http://b.test/new?page=1&view=all", redirects=[A], poll=poll))
         (target,) = bench.emitted()
         page(bench, target)
         (lane,) = bench.emitted(MINUTE_S)

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import topics
+from pipeline.config import Frontier
 from pipeline.frontier.records import VARIANTS
 from pipeline.frontier.seen import SeenTable
 from pipeline.frontier.traps import TrapLimits, trap
 from pipeline.frontier.variants import MAX_SESSIONS, Variants, without_session
 from tests.fakes import MemoryView
-from tests.frontier_world import Bench, Page, World, make_crawl, make_stage
+from tests.frontier_world import Bench, Page, World, make_crawl, make_stage, make_task
 
 YEAR = 2026
 HASH = "1a79a4d60de6718e8e5b326e338ae533"
@@ -19,7 +21,7 @@ HASH = "1a79a4d60de6718e8e5b326e338ae533"
 
 def make_variants(view, max_queries):
     """Counts without a horizon."""
-    return Variants(view, max_queries, SeenTable(view))
+    return Variants(view, Frontier(max_queries_per_path=max_queries), SeenTable(view))
 
 
 def reason_of(path, **limits):
@@ -207,22 +209,41 @@ def test_a_page_is_followed_under_few_sessions():
 def test_the_queries_of_a_path_are_followed_up_to_a_limit():
     """A filter page with a hundred boxes has more views than there are atoms; other paths go on."""
     bench = Bench(make_stage(delay_s=0, max_queries_per_path=5))
-    bench.links([f"http://h.test/list?a={number}" for number in range(4)])
+    bench.links([f"http://h.test/list?a={number}&b=1" for number in range(4)])
     bench.reopen()
-    bench.links([f"http://h.test/list?a={number}" for number in range(10)])
-    bench.links(["http://h.test/list", "http://h.test/other?a=1", "http://h.test/list?a=3"])
+    bench.links([f"http://h.test/list?a={number}&b=1" for number in range(10)])
+    bench.links(["http://h.test/list", "http://h.test/other?a=1&b=1", "http://h.test/list?a=3&b=1"])
     assert 7 == len(bench.urls())
     assert {"parameter_explosion": 5} == bench.progress()["refused"]
-    bench.task("http://h.test/list?a=99")
-    assert ["http://h.test/list?a=99"] == bench.urls()
+    bench.task("http://h.test/list?a=99&b=1")
+    assert ["http://h.test/list?a=99&b=1"] == bench.urls()
 
 
 def test_crawls_count_queries_apart():
     """One crawl's views are none of the other's business."""
     bench = Bench(make_stage({name: make_crawl(name) for name in "xy"}, delay_s=0, max_queries_per_path=1))
     for crawl in ("x", "y"):
-        bench.links(["http://h.test/list?a=1", "http://h.test/list?a=2"], crawl)
+        bench.links(["http://h.test/list?a=1&b", "http://h.test/list?a=2&b"], crawl)
     assert 2 == len(bench.urls())
+
+
+def test_where_redirects_lead_is_counted_too():
+    """A site that redirects every page to a new session, or view of a list, goes round the limit otherwise."""
+    bench = Bench(make_stage(delay_s=0, max_queries_per_path=2))
+    for number in range(4):
+        bench.send(topics.TASKS, make_task(f"http://h.test/p?a={number}&b=1", redirects=[f"http://h.test/{number}"]))
+    assert ["http://h.test/p?a=0&b=1", "http://h.test/p?a=1&b=1"] == bench.urls()
+    assert {"parameter_explosion": 2} == bench.progress()["refused"]
+
+
+def test_queries_of_a_single_field_name_pages():
+    """A forum, a wiki and a video site have one path for all they have: it is not cut off like a page of filters."""
+    bench = Bench(make_stage(delay_s=0, max_queries_per_path=2, max_values_per_path=6))
+    bench.links([f"http://h.test/item?id={number}" for number in range(5)])
+    bench.links([f"http://h.test/item?id={number}&PHPSESSID={HASH}" for number in range(5, 8)])
+    bench.links([f"http://h.test/item?id={number}&sort=up" for number in range(3)])
+    assert 6 + 2 == len(bench.urls())
+    assert {"parameter_explosion": 3} == bench.progress()["refused"]
 
 
 def test_a_count_of_queries_costs_few_rows_and_forgets_little():
@@ -230,15 +251,15 @@ def test_a_count_of_queries_costs_few_rows_and_forgets_little():
     view = MemoryView([VARIANTS])
     variants = make_variants(view, 320)
     for number in range(9):
-        variants.add("c", f"http://h.test/few?{number}")
+        variants.add("c", f"http://h.test/few?a={number}&b")
     assert not view.rows(VARIANTS)
     for number in range(99):
-        variants.add("c", f"http://h.test/many?{number}")
+        variants.add("c", f"http://h.test/many?a={number}&b")
     assert 1 == len(view.rows(VARIANTS))
     reopened = make_variants(view, 320)
     left = 0
-    while reopened.refusal("c", f"http://h.test/many?{left}") is None:
-        reopened.add("c", f"http://h.test/many?{left}")
+    while reopened.refusal("c", f"http://h.test/many?a={left}&b") is None:
+        reopened.add("c", f"http://h.test/many?a={left}&b")
         left += 1
     assert 320 - 90 == left
 
