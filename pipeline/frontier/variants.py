@@ -28,15 +28,16 @@ _COUNT: Final = struct.Struct(">QI")
 _QUERIES: Final = b"q"
 _VALUES: Final = b"v"
 _SESSIONS: Final = b"s"
-_MATRIX_SESSION: Final = re.compile(r";(?:jsessionid|phpsessid|sessionid|sid)=[^/?;&]*", re.IGNORECASE)
-"""Java Servlet 4.0, 7.1.3: the path parameter jsessionid."""
+_MATRIX_PARAMETER: Final = re.compile(r";([A-Za-z_]+=[^/?;&]*)")
 _COOKIELESS_SESSION: Final = re.compile(r"/\([A-Za-z]\([A-Za-z0-9]{16,64}\)\)")
 """ASP.NET, cookieless sessions: /(S(lit3py55t21z5v55vlm25s55))/."""
-_SESSION_NAMES: Final = frozenset(
-    {"jsessionid", "phpsessid", "sessionid", "session_id", "sess_id", "aspsessionid", "cfid", "cftoken", "oscsid"}
-)
-_SHORT_NAMES: Final = frozenset({"sid", "s", "session"})
-"""Names that sites use for other things, too: only a value that looks drawn by lot is a session."""
+_SERVLET_SESSION: Final = "jsessionid"
+"""Java Servlet 4.0, 7.1.3: as a parameter of the path it is a session whatever its value."""
+_SESSION_NAMES: Final = frozenset({
+    "aspsessionid", "cfid", "cftoken", "jsessionid", "oscsid", "phpsessid", "s", "sess_id", "session", "session_id",
+    "sessionid", "sid",
+})  # fmt: skip
+"""Sites use each for other things, too (`?sessionid=77`, a talk): only a value that looks drawn by lot counts."""
 _DRAWN: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^a-zA-Z]*[a-zA-Z])[A-Za-z0-9]{20,128}")
 
 
@@ -113,7 +114,7 @@ def without_session(href: str) -> str | None:
     address, mark, query = href.partition("?")
     bare = address
     if ";" in address:
-        bare = _MATRIX_SESSION.sub("", bare)
+        bare = _MATRIX_PARAMETER.sub(_unless_session, bare)
     if "(" in address:
         bare = _COOKIELESS_SESSION.sub("", bare)
     fields = query.split("&") if query else []
@@ -125,8 +126,12 @@ def without_session(href: str) -> str | None:
 
 def _is_session(field: str) -> bool:
     name, _, value = field.partition("=")
-    name = name.lower()
-    return name in _SESSION_NAMES or (name in _SHORT_NAMES and _DRAWN.fullmatch(value) is not None)
+    return name.lower() in _SESSION_NAMES and _DRAWN.fullmatch(value) is not None
+
+
+def _unless_session(parameter: re.Match[str]) -> str:
+    is_servlet = parameter[1].partition("=")[0].lower() == _SERVLET_SESSION
+    return "" if is_servlet or _is_session(parameter[1]) else parameter[0]
 
 
 def _commons(href: str) -> Iterator[tuple[bytes, str]]:

@@ -11,7 +11,7 @@ from pipeline.config import Frontier
 from pipeline.frontier.records import VARIANTS
 from pipeline.frontier.seen import SeenTable
 from pipeline.frontier.traps import TrapLimits, trap
-from pipeline.frontier.variants import MAX_SESSIONS, Variants, without_session
+from pipeline.frontier.variants import MAX_SESSIONS, Variants, max_queries, without_session
 from tests.fakes import MemoryView
 from tests.frontier_world import Bench, Page, World, make_crawl, make_stage, make_task
 
@@ -189,6 +189,12 @@ def test_a_long_hostile_url_costs_no_more_than_it_is_long(path):
         ("/a?sid=7", None),
         ("/a?s=shoes", None),
         ("/a;v=1?session=summer", None),
+        (f"/a;sid={HASH}/b", "/a/b"),
+        ("/a;sid=7/b", None),
+        ("/talk?sessionid=77", None),
+        ("/talk?session_id=opening", None),
+        ("/shop?cfid=12&cftoken=7", None),
+        (f"/shop?CFTOKEN={HASH}&p=1", "/shop?p=1"),
         ("/a_(b)/c", None),
     ],
 )
@@ -200,8 +206,8 @@ def test_a_session_identifier_is_told_from_other_parameters(path, bare):
 def test_a_page_is_followed_under_few_sessions():
     """A site that writes sessions into links offers each page anew to each request; it is still crawled."""
     bench = Bench(make_stage(delay_s=0))
-    bench.links([f"http://h.test/a?PHPSESSID={number:032x}" for number in range(10)])
-    bench.links([f"http://h.test/b?PHPSESSID={number:032x}" for number in range(1)])
+    bench.links([f"http://h.test/a?PHPSESSID={number:031x}a" for number in range(10)])
+    bench.links([f"http://h.test/b?PHPSESSID={number:031x}a" for number in range(1)])
     assert MAX_SESSIONS + 1 == len(bench.urls())
     assert {"session_id": 10 - MAX_SESSIONS} == bench.progress()["refused"]
 
@@ -225,6 +231,12 @@ def test_crawls_count_queries_apart():
     for crawl in ("x", "y"):
         bench.links(["http://h.test/list?a=1&b", "http://h.test/list?a=2&b"], crawl)
     assert 2 == len(bench.urls())
+
+
+def test_the_limit_of_a_query_is_told_by_its_fields():
+    """An explanation names the limit that held."""
+    limits = Frontier(max_queries_per_path=2, max_values_per_path=6)
+    assert [2, 6, None] == [max_queries(f"http://h.test/{path}", limits) for path in ("p?a&b", "p?a=1", f"?sid={HASH}")]
 
 
 def test_where_redirects_lead_is_counted_too():
