@@ -245,7 +245,7 @@ class Api(Section):
     )
     max_body_bytes: int = Field(1 << 20, gt=0, description="largest body of a request")
     request_s: float = Field(15.0, gt=0, description="time for a request, from its head to the answer")
-    max_requests: int = Field(256, ge=1, description="requests under way at once; more are told to come back")
+    max_requests: int = Field(256, ge=1, description="requests under way at once, a quarter of them per user")
     idempotency_s: float = Field(86_400.0, gt=0, description="how long an Idempotency-Key is remembered")
     idempotency_bytes: int = Field(1 << 20, gt=0, description="memory for the remembered keys and answers of a user")
 

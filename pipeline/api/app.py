@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from itertools import islice
@@ -34,6 +35,8 @@ JSON: Final = "application/json"
 BODY_TYPES: Final = frozenset({JSON, "application/x-ndjson", "application/jsonl"})
 KEY_HEADER: Final = "Idempotency-Key"
 MAX_KEY_CHARACTERS: Final = 255
+USER_SHARE: Final = 4
+"""A user has at most this part of `api.max_requests` under way, at least one: four would have to act together."""
 CONTENT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -105,7 +108,8 @@ class ApiApp:
         self._threads = threads
         self._metrics = metrics
         self._pages = pages
-        self._under_way = 0
+        self._under_way: Counter[str | None] = Counter()
+        """Requests by user; None for pages, which anybody may see."""
         self.app = web.Application(middlewares=[self._measured, self._bounded], client_max_size=settings.max_body_bytes)
         self.app.router.add_post(TASKS, self._submit)
         self.app.router.add_delete(TASKS, self._withdraw)
@@ -117,19 +121,20 @@ class ApiApp:
     async def _submit(self, request: web.Request) -> web.Response:
         """Accept one task or many, all or none."""
         user = self._user(request)
+        self._take(user, 1)  # before the body: one that comes slowly holds a place
         body = await self._body(request)
         key = _key(request)
         text, unusable = decode(body)
         burst = self._buckets.burst(user)
         rows = list(islice(read_json(text), burst + 1))
         if len(rows) > burst:
-            self._take(user, 1)
             raise ApiProblem("too-many-tasks", f"class {user.rate} submits up to {burst} tasks at once")
         try:
             with self._keys.use(user.name, key, body) as use:
                 if use.answer is not None:
-                    self._take(user, 1)
                     return _answer(202, use.answer, {"Idempotency-Replayed": "true"})
+                # All in one, or a batch that comes back after the wait it was told would lack the first token again.
+                self._buckets.give_back(user, 1)
                 self._take(user, max(1, len(rows)))
                 checker = Checker(self._limits, Defaults(self._crawl, user.name))
                 verdicts = list(checker.check(rows, unusable))
@@ -235,10 +240,14 @@ class ApiApp:
 
     @web.middleware
     async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Bound the time of a request, and how many there are at once."""
-        if self._under_way >= self._settings.max_requests:
+        """Bound the time of a request, and how many there are at once, of all and of each user; nobody holds none."""
+        has_user = request.path not in self._pages and request.match_info.http_exception is None
+        name = self._user(request).name if has_user else None
+        if self._under_way.total() >= self._settings.max_requests:
             raise ApiProblem("unavailable", "too many requests are under way", retry_after_s=1)
-        self._under_way += 1
+        if name is not None and self._under_way[name] >= max(1, self._settings.max_requests // USER_SHARE):
+            raise ApiProblem("rate-limited", "too many requests of the user are under way", retry_after_s=1)
+        self._under_way[name] += 1
         try:
             async with asyncio.timeout(self._settings.request_s):
                 return await handler(request)
@@ -247,7 +256,7 @@ class ApiApp:
                 raise
             raise ApiProblem("timeout", headers={"Connection": "close"}) from None
         finally:
-            self._under_way -= 1
+            self._under_way[name] -= 1
 
 
 def _key(request: web.Request) -> str | None:

@@ -45,6 +45,10 @@ class TokenBucket:
             return 0.0
         return (count - self._level) / self._per_s
 
+    def give_back(self, count: int) -> None:
+        """Put tokens back that were taken, at once or later."""
+        self._level = min(self._burst, self._level + count)
+
 
 class Buckets:
     """The buckets of all users; there are as many as users are configured.
@@ -71,3 +75,7 @@ class Buckets:
             rate = self._classes[user.rate]
             bucket = self._buckets[user.name] = TokenBucket(rate.burst, rate.per_s, now_s)
         return bucket.take(count, now_s)
+
+    def give_back(self, user: User, count: int) -> None:
+        """As `TokenBucket.give_back`, for a user who took some."""
+        self._buckets[user.name].give_back(count)

@@ -327,17 +327,77 @@ async def test_a_request_has_a_limit_of_time():
         assert world.acceptor.held[0].cancelled()
 
 
+async def begin_slow_body(world, user):
+    """Send a head that promises more than comes. Return where its answer will be read, and the connection."""
+    reader, writer = await asyncio.open_connection(world.client.base_url.host, world.client.base_url.port)
+    head = f"Authorization: Bearer {SECRET}{user}\r\nContent-Type: application/json\r\nContent-Length: 5\r\n"
+    writer.write(f"POST /v1/tasks HTTP/1.1\r\nHost: x\r\n{head}\r\n[".encode())
+    await writer.drain()
+    return reader, writer
+
+
 async def test_a_body_that_does_not_come_is_not_waited_for():
     """A client that sends a byte a minute holds nothing for long."""
     async with World(request_s=0.05).served() as world:
-        fields = {"Authorization": f"Bearer {SECRET}vera", "Content-Type": "application/json"}
-        host, port = world.client.base_url.host, world.client.base_url.port
-        reader, writer = await asyncio.open_connection(host, port)
-        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        writer.write(f"POST /v1/tasks HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 5\r\n\r\n[".encode())
+        reader, writer = await begin_slow_body(world, "vera")
         async with asyncio.timeout(10):
             assert b"HTTP/1.1 408 " in await reader.readline()
         writer.close()
+
+
+async def test_slow_bodies_of_one_user_leave_room_for_the_others():
+    """One stolen guest token must not close the API: a user has a quarter of the places, and pays for each."""
+    async with World(max_requests=8).served() as world:
+        slow = [await begin_slow_body(world, "vera") for _ in range(3)]
+        async with asyncio.timeout(10):
+            assert b"HTTP/1.1 429 " in await _answered_first(slow)
+        problem(await world.ask("/v1/status", url="http://a.test/"), "rate-limited")
+        assert 202 == (await world.submit({"url": "http://a.test/"}, "mona")).status_code
+        for _, writer in slow:
+            writer.close()
+
+
+async def _answered_first(connections):
+    """Return the first line of the connection that is answered first."""
+    reads = [asyncio.ensure_future(reader.readline()) for reader, _ in connections]
+    done, waiting = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
+    for read in waiting:
+        read.cancel()
+    return done.pop().result()
+
+
+async def test_a_body_is_paid_before_it_comes():
+    """A class of one request a second has no more slow bodies than that."""
+    async with World(request_s=0.05).served() as world:
+        for expected in [b"408"] * 5 + [b"429"]:
+            reader, writer = await begin_slow_body(world, "gina")
+            async with asyncio.timeout(10):
+                assert b"HTTP/1.1 " + expected in await reader.readline()
+            writer.close()
+
+
+async def test_a_batch_that_waits_as_long_as_it_is_told_is_served(world):
+    """What its request costs before the body is part of the batch, not one more."""
+    batch = [{"url": f"http://a.test/{number}"} for number in range(5)]
+    assert 202 == (await world.submit(batch, "gina")).status_code
+    problem(await world.submit(batch, "gina"), "rate-limited")
+    world.now_s += 2
+    refused = await world.submit(batch, "gina")
+    problem(refused, "rate-limited")
+    assert "3" == refused.headers["retry-after"]
+    world.now_s += 3
+    assert 202 == (await world.submit(batch, "gina")).status_code
+
+
+async def test_nobody_is_told_so_however_busy_the_api_is():
+    """Who has no token holds no place, and learns nothing of those who do."""
+    async with World(max_requests=1).served() as world:
+        world.acceptor.held = []
+        first = asyncio.create_task(world.submit({"url": "http://a.test/"}))
+        await world.acceptor.asked.wait()
+        problem(await world.client.post("/v1/tasks", content=b"[]"), "unauthorized")
+        world.acceptor.held[0].set_result(None)
+        assert 202 == (await first).status_code
 
 
 async def test_bodies_are_bounded():
