@@ -22,7 +22,7 @@ def lines_of_url(told: Row) -> Iterator[str]:
     now_ms = told["as_of_ms"]
     yield printable(told["url"])
     if not told["crawls"]:
-        yield "  unknown: no crawl has found it, nobody has submitted it"
+        yield "  unknown: nothing is known of it (yet): a task that was accepted a moment ago may not have been read"
     for row in told["crawls"]:
         yield f"  crawl {printable(row['crawl'])}: {verdict(row, now_ms)}"
         yield from (f"    {line}" for line in _particulars(row, now_ms))
@@ -84,7 +84,7 @@ def _ending(row: Row) -> str:
 
 
 _VERDICTS: Final[Mapping[tuple[str, str], str]] = {
-    ("unknown", "unknown"): "unknown; nothing in the crawl's definition forbids it",
+    ("unknown", "unknown"): "unknown (yet); nothing in the crawl's definition forbids it",
     ("unknown", "definition"): "unknown, and so is the crawl: nobody has told its definition",
     ("unknown", "dead_letter"): "not fetched: its task is a dead letter ({reason})",
     ("unknown", ""): "unknown; as a link it would be refused by {because}",

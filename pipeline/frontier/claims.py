@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,9 +17,9 @@ from pipeline.frontier.domain_budget import DomainBudget
 from pipeline.frontier.handling import PLAIN, Handling, handling_of
 from pipeline.frontier.lifecycle import Lifecycle
 from pipeline.frontier.policy import CrawlPolicy, Policies, why
+from pipeline.frontier.raw_records import RawRecord, pack_raw, unpack_raw
 from pipeline.frontier.records import (
     KEY_BYTES,
-    PACKING,
     OutRow,
     PlaceKind,
     SeenRow,
@@ -49,11 +48,6 @@ _NEVER_NEGATIVE: Final = (
 _MOST: Final = {"concurrency": MAX_CONCURRENCY, "interval_ms": MAX_INTERVAL_MS}
 MAX_REDIRECTS: Final = 100
 """Far more hops than fetch follows."""
-_RAW_TASK: Final = b"t"
-_RAW_REPLAYED: Final = b"r"
-"""A task with how often it came back from the dead letters before it."""
-_REPLAYS: Final = struct.Struct(">I")
-_RAW_LINKS: Final = b"l"
 
 
 class _Found(NamedTuple):
@@ -159,8 +153,7 @@ class Claims:
             state.tasks_received += 1
         policy = self._policies.get(record["crawl"])
         if policy is None:
-            kind = _RAW_REPLAYED + _REPLAYS.pack(replays) if replays else _RAW_TASK
-            self._life.hold_record(record["crawl"], bytes((PACKING,)) + kind + value)
+            self._life.hold_record(record["crawl"], pack_raw(RawRecord(value, replays=replays)))
             return []
         self._wish(record, url, domain, policy, now_ms, replays)
         return []
@@ -284,7 +277,7 @@ class Claims:
         state.links_received += batch["poll"] <= 1
         policy = self._policies.get(batch["crawl"])
         if policy is None:
-            self._life.hold_record(batch["crawl"], bytes((PACKING,)) + _RAW_LINKS + value)
+            self._life.hold_record(batch["crawl"], pack_raw(RawRecord(value, is_links=True)))
             return []
         return self._links(batch, state, policy, now_ms)
 
@@ -374,15 +367,12 @@ class Claims:
 
     def take_held(self, crawl: str, raw: bytes, policy: CrawlPolicy, now_ms: int) -> list[Output]:
         """Handle a record that waited for its crawl's definition, which is known now."""
-        kind, value = raw[1:2], raw[2:]
-        if kind == _RAW_LINKS:
-            return self._links(self._decode_links(value), self._crawls.change(crawl), policy, now_ms)
-        replays = 0
-        if kind == _RAW_REPLAYED:
-            (replays,), value = _REPLAYS.unpack_from(value), value[_REPLAYS.size :]
-        record = self._decode_task(value)
+        kept = unpack_raw(raw)
+        if kept.is_links:
+            return self._links(self._decode_links(kept.value), self._crawls.change(crawl), policy, now_ms)
+        record = self._decode_task(kept.value)
         url = canonicalize(record["url"], max_bytes=self._settings.max_url_bytes)
-        self._wish(record, url, registrable_domain(url.host), policy, now_ms, replays)
+        self._wish(record, url, registrable_domain(url.host), policy, now_ms, kept.replays)
         return []
 
     def _refusal(self, task: Task, href: str, policy: CrawlPolicy, now_ms: int, *, depth: int | None) -> Refusal | None:

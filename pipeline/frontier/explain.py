@@ -8,9 +8,10 @@ from datetime import date, timedelta
 from typing import Any, Final
 
 from pipeline.frontier.days import day_of, days_of, on_day
-from pipeline.frontier.insight import Insight
+from pipeline.frontier.insight import MAX_COUNTED, Insight
 from pipeline.frontier.outcomes import SUCCESSES
 from pipeline.frontier.policy import CrawlPolicy, why
+from pipeline.frontier.raw_records import find_task
 from pipeline.frontier.records import (
     OUT,
     SEEN,
@@ -37,6 +38,7 @@ WHY_HELD: Final[Mapping[PlaceKind, tuple[str, str]]] = {
     PlaceKind.HELD_DOMAIN: ("budget", "domain_budget"),
     PlaceKind.HELD_DAY: ("budget", "domain_day_budget"),
     PlaceKind.HELD_UNKNOWN: ("definition", "crawl_unknown"),
+    PlaceKind.RAW_UNKNOWN: ("definition", "crawl_unknown"),
     PlaceKind.HELD_PARSE: ("parse", "awaits_parse"),
 }
 """What holds a task → (why, reason)."""
@@ -113,8 +115,23 @@ class _Asked:
         self._key = key
         self._now_ms = now_ms
 
+    def kept(self, crawl: str) -> Standing | None:
+        """It may be among what came for a crawl without a definition; that is looked through within bounds."""
+        insight = self._insight
+        if insight.policies.get(crawl) is not None:
+            return None
+        found = find_task(insight.view, insight.decode_task, crawl, self._domain, self._key, most=MAX_COUNTED)
+        if found is None:
+            return None
+        record, replays = found
+        word, reason = WHY_HELD[PlaceKind.RAW_UNKNOWN]
+        return Standing(
+            crawl, "held", word, reason, depth=record["depth"], source=record["source"], priority=record["priority"],
+            replays=replays, submitted_ms=record["submitted_at_ms"],
+        )  # fmt: skip
+
     def unknown(self, crawl: str) -> Standing:
-        """Nobody has found it: what would become of it as a link."""
+        """Nothing is known of it: what would become of it as a link."""
         policy = self._insight.policies.get(crawl)
         if policy is None:
             return Standing(crawl, "unknown", "definition", "crawl_unknown")
@@ -249,11 +266,14 @@ def explain(  # noqa: PLR0917  # one URL in its four forms
     asked = _Asked(insight, domain, url, key, now_ms)
     crawls = list(insight.crawls()) if crawl is None else [crawl]
     rows = insight.view.get_many(SEEN, [url_row_key(name, key) for name in crawls])
-    found = [
-        asked.known(name, row)
-        for name, packed in zip(crawls, rows, strict=True)
-        if packed is not None and not _is_forgotten(row := unpack_seen(packed), insight, now_ms)
-    ]
+    found = []
+    for name, packed in zip(crawls, rows, strict=True):
+        row = None if packed is None else unpack_seen(packed)
+        if row is not None and _is_forgotten(row, insight, now_ms):
+            row = None
+        standing = asked.kept(name) if row is None else asked.known(name, row)
+        if standing is not None:
+            found.append(standing)
     return found or ([] if crawl is None else [asked.unknown(crawl)])
 
 

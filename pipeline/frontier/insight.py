@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from pipeline.config import Frontier, Politeness
 from pipeline.delivery.api import StateView
@@ -48,6 +48,7 @@ class Insight:
         politeness: settings.
         frontier: settings.
         out: how many tasks of a domain are out.
+        decode_task: for `Task` records, which a crawl without a definition keeps as they came.
         queue_is_whole: whether all waiting and held tasks are in the view, so that they can be counted.
     """
 
@@ -56,6 +57,7 @@ class Insight:
     politeness: Politeness
     frontier: Frontier
     out: Callable[[str], int]
+    decode_task: Callable[[bytes], dict[str, Any]]
     queue_is_whole: bool = True
 
     def crawls(self) -> Iterator[str]:

@@ -234,7 +234,8 @@ class FrontierPartition:
     def insight(self) -> Insight:
         """Return what may be looked at between two rounds; nothing is changed by it."""
         around = self._around
-        return Insight(self._view, around.policies, around.politeness, around.frontier, self._domains.out)
+        decode_task = around.codecs.decoder(topics.TASKS.subject)
+        return Insight(self._view, around.policies, around.politeness, around.frontier, self._domains.out, decode_task)
 
     def overview(self, domains: int, now: float) -> Overview:
         """Return what is under way, with the domains that have most of it."""

@@ -19,7 +19,7 @@ from pipeline.frontier.records import OUT, unpack_out
 from pipeline.ops.control import ControlClient
 from pipeline.ops.frontier_state import Keep, KeptRows, read_rows, rows_of_domain, rows_of_url
 from pipeline.ops.url_letters import letters_of_url
-from pipeline.topics import CRAWLS
+from pipeline.topics import CRAWLS, TASKS
 from pipeline.web.domains import registrable_domain
 from pipeline.web.partition import partition_for
 from pipeline.web.url import canonicalize, url_key
@@ -161,8 +161,9 @@ class Explainer:
             # The rows of one URL are no queue; nor are more rows than memory should hold.
             whole = "url" not in argument and not rows.overflowed
             insight = Insight(
-                rows, policies, self._settings.politeness, self._settings.frontier, _out_of(rows), queue_is_whole=whole
-            )
+                rows, policies, self._settings.politeness, self._settings.frontier, _out_of(rows),
+                self._codecs.decoder(TASKS.subject), queue_is_whole=whole,
+            )  # fmt: skip
             return _Answer(explain_rows(insight, argument, at_s), None, at_s)
 
     @contextmanager

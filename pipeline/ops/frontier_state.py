@@ -8,7 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pipeline.contracts.codec import Codecs
-from pipeline.frontier.records import CRAWLS, DOMAINS, HELD, OUT, RECURRING, SEEN, SEPARATOR, USAGE, WAITING
+from pipeline.frontier.raw_records import may_be_of_domain
+from pipeline.frontier.records import (
+    CRAWLS,
+    DOMAINS,
+    HELD,
+    OUT,
+    RECURRING,
+    SEEN,
+    SEPARATOR,
+    USAGE,
+    WAITING,
+    PlaceKind,
+)
 from pipeline.state.changelog import Changelog
 from pipeline.state.contract_rows import ContractRows
 from pipeline.topics import DAY_MS, FRONTIER_STATE
@@ -96,6 +108,8 @@ def rows_of_url(domain: str, url_key: bytes) -> Keep:
     def keep(table: str, key: bytes, row: bytes) -> bool:
         if table in {SEEN, RECURRING}:
             return key.endswith(url_key)
+        if table == HELD and key[0] == PlaceKind.RAW_UNKNOWN:
+            return may_be_of_domain(row, domain)
         if table in {WAITING, HELD}:
             return url_key in row  # a packed task holds its key
         return about_domain(table, key, row)

@@ -139,6 +139,28 @@ def test_a_task_of_a_crawl_that_nobody_has_defined_waits_for_its_definition():
     assert ("unknown", "definition", "crawl_unknown") == why(bench, A, "never")
 
 
+def test_a_task_that_is_kept_as_it_came_waits_for_its_definition():
+    """It was accepted, and stands nowhere but among the records of its crawl; whoever asks need not know which one."""
+    definitions = {}
+    bench = Bench(make_stage(definitions))
+    bench.links(["http://b.test/linked"], "typo")
+    bench.task("HTTP://B.test:80/x/../page#top", "typo", source="desk", depth=2)
+    bench.task("http://b\u00fccher.test/", "typo")
+    for crawl in ("typo", None):
+        standing = told(bench, "http://b.test/page", crawl)
+        assert ("typo", "held", "definition", "crawl_unknown") == (
+            standing.crawl, standing.state, standing.why, standing.reason,
+        )  # fmt: skip
+        assert ("desk", 2, 3, START_MS) == (
+            standing.source, standing.depth, standing.priority, standing.submitted_ms,
+        )  # fmt: skip
+    assert "held" == told(bench, "http://b\u00fccher.test/", "typo").state
+    assert told(bench, "http://b.test/linked", None) is None
+    definitions["typo"] = make_crawl("typo")
+    bench.tick()
+    assert "held" != told(bench, "http://b.test/page", "typo").state
+
+
 @pytest.mark.parametrize(
     ("path", "reason"),
     [("x/y/x/y/x/y", "path_repetition"), ("?" + "&".join(f"p{n}=1" for n in range(40)), "parameters")],

@@ -24,6 +24,7 @@ def bench():
     bench.links([A + "deep"], "c", depth=2)
     bench.links(["http://b.test/", "http://b.test/?from=http://a.test/"], "c")
     bench.task(A + "3")
+    bench.task(A + "kept", "typo")
     for lane in bench.emitted():
         if lane["url"] == A + "0":
             bench.outcome(lane, "FETCHED", crawl_delay_ms=5_000)
@@ -42,12 +43,14 @@ def read(bench, rows, argument, *, whole):
     """What is said of the kept rows."""
     live = bench.frontier.insight()
     insight = Insight(
-        rows, live.policies, live.politeness, live.frontier, _out_of(rows), queue_is_whole=whole
+        rows, live.policies, live.politeness, live.frontier, _out_of(rows), live.decode_task, queue_is_whole=whole
     )  # fmt: skip
     return explain_rows(insight, argument, bench.now)
 
 
-@pytest.mark.parametrize("url", [A + "0", A + "1", A + "2", A + "3", A + "deep", "http://b.test/", A + "never"])
+@pytest.mark.parametrize(
+    "url", [A + "0", A + "1", A + "2", A + "3", A + "deep", "http://b.test/", A + "kept", A + "never"]
+)
 def test_the_rows_of_a_url_tell_what_the_worker_would_tell(bench, url):
     """But for its place in the queue, which the rows of one URL don't show."""
     argument = {"url": url, "domain": url.split("/")[2], "crawl": None}
