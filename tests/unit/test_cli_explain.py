@@ -140,7 +140,9 @@ def test_all_of_a_url_is_told_in_lines():
 def test_what_kafka_alone_says_is_said_to_be_so():
     """It is as of the last commit, and counts nothing that only a worker can count."""
     lines = list(lines_of_url(told(answered_by=None, domain_state={**DOMAIN, "waiting": None})))
-    assert "  unknown: nothing is known of it (yet): a task that was accepted a moment ago may not have been read" in lines
+    assert (
+        "  unknown: nothing is known of it (yet): a task that was accepted a moment ago may not have been read" in lines
+    )
     assert "  domain a.test: waiting tasks not counted; out: 1; pause 1.5 min (crawl_delay a.test)" in lines
     assert "  read from the frontier's state as of its last commit, 2023-11-14T22:13:20.000Z; partition 3" in lines
 
