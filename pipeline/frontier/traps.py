@@ -19,10 +19,12 @@ MAX_PERIOD: Final = 16
 """Longest run of segments that is looked for, segments."""
 MAX_SAME_SEGMENT: Final = 4
 """The same segment anywhere in a path: relative links that take turns grow it without a run that repeats."""
+MAX_SAME_NUMBER: Final = 8
+"""The same for numbers, in a row too: a tile of a map is /1/1/1, an id cut in pieces /11/11/11."""
 MAX_SAME_PARAMETER: Final = 16
 """Fields of one name: a filter with many choices has some, a link that appends to itself ever more."""
 MAX_SAME_FIELD: Final = 2
-"""The same field with the same value: to say it again chooses nothing more."""
+"""The same field with the same value: to say it again chooses nothing more. Forms send fields left empty as often."""
 TOO_OFTEN_ESCAPED: Final = "%252525"
 """An address inside an address inside an address …: each step escapes the percent signs of the one before."""
 
@@ -89,8 +91,9 @@ def repeated_parameter(fields: Sequence[str], limits: TrapLimits) -> Refusal | N
     del limits
     if len(fields) <= MAX_SAME_FIELD:
         return None
-    field, count = Counter(fields).most_common(1)[0]
-    if count > MAX_SAME_FIELD and field:
+    said = Counter(field for field in fields if field.partition("=")[2])
+    field, count = said.most_common(1)[0] if said else ("", 0)
+    if count > MAX_SAME_FIELD:
         return Refusal("repeated_parameter", MAX_SAME_FIELD, count, field)
     name, count = Counter(field.partition("=")[0] for field in fields).most_common(1)[0]
     if count > MAX_SAME_PARAMETER:
@@ -121,23 +124,31 @@ def repeated_path(segments: Sequence[str], limits: TrapLimits) -> Refusal | None
         return None
     run = _repeated_run(segments)
     if run:
-        return Refusal("path_repetition", MAX_REPEATS, MAX_REPEATS + 1, "/".join(run))
-    segment, count = Counter(segments).most_common(1)[0]
-    if count > MAX_SAME_SEGMENT:
-        return Refusal("path_repetition", MAX_SAME_SEGMENT, count, segment)
+        most = _most(run, MAX_REPEATS)
+        return Refusal("path_repetition", most, most + 1, "/".join(run))
+    for segment, count in Counter(segments).most_common():
+        most = _most((segment,), MAX_SAME_SEGMENT)
+        if count > most:
+            return Refusal("path_repetition", most, count, segment)
     return None
 
 
 def _repeated_run(segments: Sequence[str]) -> Sequence[str]:
-    """Return the run of segments that stands more than `MAX_REPEATS` times in a row, empty where none does."""
-    times = MAX_REPEATS + 1
-    for period in range(1, min(MAX_PERIOD, len(segments) // times) + 1):
+    """Return the run of segments that stands too many times in a row, empty where none does."""
+    for period in range(1, min(MAX_PERIOD, len(segments) // (MAX_REPEATS + 1)) + 1):
         alike = 0
         for at in range(period, len(segments)):
             alike = alike + 1 if segments[at] == segments[at - period] else 0
-            if alike == period * MAX_REPEATS:
-                return segments[at - period + 1 : at + 1]
+            if alike in {period * MAX_REPEATS, period * MAX_SAME_NUMBER}:
+                run = segments[at - period + 1 : at + 1]
+                if alike == period * _most(run, MAX_REPEATS):
+                    return run
     return ()
+
+
+def _most(run: Sequence[str], most: int) -> int:
+    """Return how often a run may be repeated: `most`, but for numbers."""
+    return MAX_SAME_NUMBER if all(map(str.isdecimal, run)) else most
 
 
 _Find = Callable[[Sequence[str], TrapLimits], Refusal | None]
