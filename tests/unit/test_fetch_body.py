@@ -95,8 +95,33 @@ def test_rubbish_behind_gzip_is_ignored(rubbish, step):
 
 def test_zstd_has_any_number_of_frames():
     """RFC 8878 3.1: frames are independent and simply follow one another."""
-    wire = zstandard.compress(b"one ") + zstandard.compress(b"two")
-    assert b"one two" == read(wire, "zstd", 5).data
+    skippable = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
+    wire = skippable + zstandard.compress(b"one ") + skippable + zstandard.compress(b"") + zstandard.compress(b"two")
+    for step in (None, 1, 5):
+        assert Body(b"one two", len(wire)) == read(wire, "zstd", step)
+
+
+@pytest.mark.parametrize("step", [None, 1, 13])
+@pytest.mark.parametrize("rubbish", [b"\0" * 20, b"<!-- served by -->", b"\x28\xb5more"])
+def test_rubbish_behind_zstd_is_ignored(rubbish, step):
+    """As behind gzip: the page is whole."""
+    wire = zstandard.compress(PAGE) + rubbish
+    assert Body(PAGE, len(wire)) == read(wire, "zstd", step)
+
+
+def test_a_zstd_frame_that_is_cut_is_no_frame_with_rubbish_behind_it():
+    """At whatever byte it is cut."""
+    for packer in (zstandard.ZstdCompressor(write_checksum=False), zstandard.ZstdCompressor(write_content_size=False)):
+        first, wire = packer.compress(b"first"), packer.compress(bytes(range(256)))
+        for end in range(4, len(wire)):
+            assert "encoding" == read(wire[:end], "zstd").truncated
+            assert "encoding" == read(first + wire[:end], "zstd").truncated
+
+
+def test_rubbish_behind_br_is_ignored():
+    """Its stream says where it ends (RFC 7932 9.2)."""
+    wire = brotli.compress(PAGE) + b"<!-- served by -->"
+    assert Body(PAGE, len(wire)) == read(wire, "br", 7)
 
 
 def test_codings_stand_on_top_of_each_other():
@@ -121,6 +146,8 @@ def test_a_coding_under_a_wrong_name_is_undone():
     assert PAGE == read(gzip.compress(PAGE), "zstd").data
     assert PAGE == read(zstandard.compress(PAGE), "gzip").data
     assert PAGE == read(zlib.compress(PAGE), "gzip").data
+    assert PAGE == read(gzip.compress(PAGE), "br", 3).data
+    assert PAGE == read(zstandard.compress(PAGE), "br").data
 
 
 def test_a_coding_without_a_name_is_undone_where_it_can_be_no_content():
@@ -129,6 +156,23 @@ def test_a_coding_without_a_name_is_undone_where_it_can_be_no_content():
     assert PAGE == read(wire, "").data
     assert PAGE == read(wire, "utf-8, identity").data
     assert wire == read(wire, "", sniff=False).data
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "zstd", "deflate"])
+def test_a_coding_beneath_those_that_are_named_is_undone(coding):
+    """A file that its author packed and its server packed once more, with one coding named."""
+    wire = CODERS[coding](gzip.compress(PAGE))
+    assert Body(PAGE, len(wire)) == read(wire, coding, 5)
+    assert gzip.compress(PAGE, mtime=0) == read(CODERS[coding](gzip.compress(PAGE, mtime=0)), coding, sniff=False).data
+    assert PAGE == read(CODERS[coding](PAGE), coding).data
+
+
+def test_a_bomb_beneath_a_named_coding_is_a_bomb():
+    """What was not announced costs as much as what was."""
+    bomb = gzip.compress(gzip.compress(bytes(64 << 20)))
+    with pytest.raises(BodyTooLarge) as caught:
+        read(bomb, "gzip", 4096, Limits(16 << 20, 20 << 20, 200.0))
+    assert caught.value.reason in {"ratio", "decoded_bytes"}
 
 
 def test_a_coding_that_nobody_asked_for_is_named():
@@ -224,6 +268,16 @@ def test_a_flood_of_empty_members_costs_its_bytes_and_no_more():
     flood = gzip.compress(b"") * 20_000
     began = time.process_time()
     assert Body(b"", len(flood)) == read(flood, "gzip")
+    assert time.process_time() - began < 2
+
+
+def test_a_flood_of_empty_frames_is_stopped():
+    """Nine bytes a frame, and each needs a decoder of its own."""
+    flood = zstandard.compress(b"") * 20_000
+    began = time.process_time()
+    with pytest.raises(BodyTooLarge) as caught:
+        read(flood, "zstd")
+    assert "frames" == caught.value.reason
     assert time.process_time() - began < 2
 
 
