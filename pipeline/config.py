@@ -157,6 +157,8 @@ class Fetch(Section):
     connect_s: float = Field(10.0, gt=0, description="time for a connection")
     idle_s: float = Field(15.0, gt=0, description="time without a byte")
     total_s: float = Field(60.0, gt=0, description="time for a fetch in all")
+    min_bytes_per_s: float = Field(100.0, ge=0, description="a body that comes more slowly is given up; 0: no minimum")
+    min_rate_window_s: float = Field(20.0, gt=0, description="time over which that is taken, again and again")
     max_wire_bytes: int = Field(16 << 20, gt=0, description="body bytes as received")
     max_decoded_bytes: int = Field(64 << 20, gt=0, description="body bytes after decoding")
     max_ratio: float = Field(200.0, gt=1, description="decoded to received bytes, past the first MiB")

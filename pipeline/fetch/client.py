@@ -21,6 +21,7 @@ from pipeline.errors import SiteError
 from pipeline.fetch.address_limit import AddressLimiter
 from pipeline.fetch.body import Body, BodyTooLarge, Limits, read_body
 from pipeline.fetch.guard import AddressGuard, GuardedResolver
+from pipeline.fetch.minimum_rate import MinimumRate, RatedChunks
 from pipeline.fetch.transport import WireTransport
 
 ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -195,7 +196,8 @@ class Client:
                 )
                 try:
                     if wants(response):
-                        response.body = await _read(answer, response, limits)
+                        rate = MinimumRate(self._settings.min_bytes_per_s, self._settings.min_rate_window_s)
+                        response.body = await _read(answer, response, limits, rate)
                 except SiteError as exc:
                     response.error = exc
                 finally:
@@ -215,12 +217,13 @@ def _origin(url: str) -> httpx.URL:
     return httpx.URL(url)
 
 
-async def _read(answer: httpx.Response, response: Response, limits: Limits) -> Body:
+async def _read(answer: httpx.Response, response: Response, limits: Limits, rate: MinimumRate) -> Body:
     announced = response.text(b"content-length")
     if announced.isdigit() and int(announced[:19]) > limits.wire_bytes and not limits.cut:
         raise BodyTooLarge("wire_bytes", limits.wire_bytes)
+    chunks = aiter(answer.stream)  # type: ignore[arg-type]  # the transport's streams are asynchronous
     return await read_body(
-        answer.stream,  # type: ignore[arg-type]  # the transport's streams are asynchronous
+        RatedChunks(chunks, rate),
         response.text(b"content-encoding"),
         limits,
         sniff=response.media_type not in ARCHIVES,

@@ -258,6 +258,16 @@ async def test_time_is_limited_in_all():
         assert "total_timeout" == await failure(http, site.url("/head"), timeout_s=0.3)
 
 
+async def test_a_drip_is_given_up_before_its_time():
+    """A minimum rate ends it; what comes fast enough, or ends in time, does not notice."""
+    settings = {"min_bytes_per_s": 1000, "min_rate_window_s": 0.2}
+    async with RawSite({"/body": drip, "/ok": response(b"x")}) as site, client(**settings) as http:
+        got = await http.get(site.url("/body"))
+        assert got.error is not None
+        assert (200, "slow_body") == (got.status, got.error.reason)
+        assert None is (await http.get(site.url("/ok"))).error
+
+
 async def test_silence_is_limited():
     """A connection that is dead without saying so must not cost the whole time."""
 
