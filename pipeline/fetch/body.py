@@ -75,9 +75,10 @@ class Body:
     Attributes:
         data: decoded bytes; what came of them where the body is truncated.
         bytes_wire: bytes received.
-        truncated: None for a whole body. `content_length`, `chunked`, `reset`: the connection ended before the body did
-            (as announced, without a last chunk, or by a reset). `encoding`: the body ended before its coding did.
-            `bad_encoding`: the coding broke off in the middle. `cut`: cut at our limit.
+        truncated: None for a whole body. `content_length`, `chunked`, `reset`, `tls_close`: the connection ended before
+            the body did (as announced, without a last chunk, by a reset, or without TLS's own end). `encoding`: the
+            body ended before its coding did. `bad_encoding`: the coding broke off in the middle. `cut`: cut at our
+            limit.
     """
 
     data: bytes = b""

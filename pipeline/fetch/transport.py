@@ -206,21 +206,39 @@ class _AddressedResponse(aiohttp.ClientResponse):
 
     address: str | None = None
     _handler: ResponseHandler | None = None
+    _tls: ssl.SSLObject | None = None
 
     async def start(self, connection: Connection) -> Self:
         self._handler = connection.protocol
         if self._handler is not None and self._handler.transport is not None:
             peer = self._handler.transport.get_extra_info("peername")
             self.address = peer[0] if peer else None
+            self._tls = self._handler.transport.get_extra_info("ssl_object")
         await super().start(connection)
         return self
 
     @property
-    def was_reset(self) -> bool:
-        """Whether a body that ends with its connection ended by a reset: to the library it looks whole."""
+    def cut(self) -> str | None:
+        """Why a body that ends with its connection is not whole, though to the library it looks so; None where it is.
+
+        `reset`: the connection ended by one. `tls_close`: it ended without TLS's own end, which says that nobody on the
+        way ended it (RFC 9112 9.8).
+        """
         if self._handler is None or "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
-            return False
-        return isinstance(self._handler.exception(), OSError)
+            return None
+        if isinstance(self._handler.exception(), OSError):
+            return "reset"
+        return None if self._tls is None or _has_ended(self._tls) else "tls_close"
+
+
+def _has_ended(tls: ssl.SSLObject) -> bool:
+    """Whether the peer has said that it will send no more; to be asked when its connection has ended."""
+    try:
+        return not tls.read(1)
+    except ssl.SSLZeroReturnError:
+        return True
+    except ssl.SSLError:
+        return False
 
 
 class _Request(aiohttp.ClientRequest):
@@ -276,8 +294,8 @@ class _WireStream(httpx.AsyncByteStream):
         except (aiohttp.ClientError, OSError) as exc:
             raise site_error(exc) from exc
         if not chunk:
-            if self._response.was_reset:
-                raise TruncatedBody("reset")
+            if (reason := self._response.cut) is not None:
+                raise TruncatedBody(reason)
             raise StopAsyncIteration
         return chunk
 

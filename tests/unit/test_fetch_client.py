@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import socket
 import ssl
 import string
 import struct
+from pathlib import Path
 
 import aiohttp
 import httpx
 import pytest
+import uvloop
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -222,6 +225,35 @@ async def test_a_body_that_is_not_whole_is_told_from_a_whole_one():
         got = {target: (await http.get(site.url(target))).body for target in answers}
     assert [b"half"] * 5 == [body.data for body in got.values()]
     assert [None, "content_length", "chunked", "reset", "chunked"] == [body.truncated for body in got.values()]
+
+
+async def over_tls(tmp_path: Path) -> list[str | None]:
+    """How a body that ends with its connection is told to have ended: by TLS's own end, and by TCP's alone."""
+
+    async def cut(_, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+        await writer.drain()
+        with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as beneath:
+            beneath.shutdown(socket.SHUT_WR)
+
+    trusting = ssl.create_default_context(cadata=SITE_PEM[SITE_PEM.index("-----BEGIN CERT") :])
+    site = RawSite({"/whole": b"HTTP/1.1 200 OK\r\n\r\nhalf", "/cut": cut, "/length": response(b"half")})
+    site.tls = server_tls(tmp_path)
+    truncated = []
+    async with site, client(tls=trusting) as http:
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            site.tls.maximum_version = version
+            for target in ("/whole", "/cut", "/length"):
+                body = (await http.get(site.url(target, "site.test"))).body
+                assert b"half" == body.data
+                truncated.append(body.truncated)
+    return truncated
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_body_that_ends_with_its_connection_ends_by_tls(tmp_path, run):
+    """Whoever is on the way can end a connection, but not say that the site did (RFC 9112 9.8); in either loop."""
+    assert [None, "tls_close", None] * 2 == run(over_tls(tmp_path))
 
 
 async def drip(_, writer):
