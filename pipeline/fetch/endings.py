@@ -155,7 +155,7 @@ def _judge_page(response: Response, *, retry_truncated: bool) -> tuple[Outcome, 
         return _outcome_of(response.error), response.error.reason
     body = response.body
     if body.truncated is not None and (retry_truncated or not body.data):
-        return "NETWORK_ERROR", "truncated"
+        return "NETWORK_ERROR", f"truncated:{body.truncated}"
     if not body.data:
         return "HTTP_ERROR", "empty_body"
     return "FETCHED", ""

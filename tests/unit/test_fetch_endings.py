@@ -81,9 +81,9 @@ def test_bodies_are_read_by_their_type(content_type, readable):
 def test_a_page_that_is_not_whole_is_asked_for_once_more():
     """Then it is taken with its mark: some sites announce a wrong length for ever."""
     cut = answer(body=Body(b"<p>half", 7, "content_length"))
-    assert ("NETWORK_ERROR", "truncated") == kind(cut, retry_truncated=True)
+    assert ("NETWORK_ERROR", "truncated:content_length") == kind(cut, retry_truncated=True)
     assert ("FETCHED", "") == kind(cut)
-    assert ("NETWORK_ERROR", "truncated") == kind(answer(body=Body(b"", 7, "encoding")))
+    assert ("NETWORK_ERROR", "truncated:encoding") == kind(answer(body=Body(b"", 7, "encoding")))
 
 
 def test_errors_are_told_apart_by_who_can_mend_them():

@@ -511,7 +511,7 @@ async def test_a_page_that_is_not_whole_is_tried_once_more(world):
         writer.close()
 
     world.site.answers["/a"] = cut
-    assert ("NETWORK_ERROR", "truncated") == (await world.handle(attempt=0)).kind
+    assert ("NETWORK_ERROR", "truncated:content_length") == (await world.handle(attempt=0)).kind
     handled = await world.handle(attempt=1)
     assert ("FETCHED", "content_length") == (handled.outcome["outcome"], handled.pages[0]["truncated"])
     assert handled.outcome["etag"] is None  # else a poll would be told that it had the whole page
