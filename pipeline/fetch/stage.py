@@ -1,8 +1,7 @@
-"""Fetch stage: ready tasks in, outcomes and pages out.
+"""Fetch stage: ready tasks in, outcomes and pages out; the way between is `pipeline.fetch.visit`.
 
-For each task, in this order: what robots.txt says, leave from the domain gate, a look whether the partition is still
-ours, one request, one outcome. The stage decides nothing lasting: what can't run soon goes back as DEFERRED, and
-retries, budgets and pace are the frontier's.
+The stage decides nothing lasting: what can't run soon goes back as DEFERRED, and retries, budgets and pace are the
+frontier's.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import zstandard
@@ -23,21 +22,18 @@ from pipeline import topics
 from pipeline.config import Settings
 from pipeline.contracts import Codecs
 from pipeline.delivery.api import Change, Output, Result, SourceRecord, StateView
-from pipeline.errors import InputError, SiteError
-from pipeline.fetch import redirects
-from pipeline.fetch.address_limit import AddressBusy, AddressLimiter
+from pipeline.errors import InputError
+from pipeline.fetch.address_limit import AddressLimiter
 from pipeline.fetch.body import Body
 from pipeline.fetch.client import Client, Response
-from pipeline.fetch.endings import OVERLOADED, Ending, judge, judge_error, wants_page
+from pipeline.fetch.endings import OVERLOADED, Ending
 from pipeline.fetch.gate import DomainGate
 from pipeline.fetch.guard import AddressGuard
 from pipeline.fetch.holds import Holds
 from pipeline.fetch.robots_cache import RobotsCache, origin_of
-from pipeline.fetch.slots import Deferred, GateClock
-from pipeline.fetch.transport import UNSENT, StaleMembership
-from pipeline.fetch.wishes import NOTHING, Wishes, read_wishes
+from pipeline.fetch.slots import GateClock
+from pipeline.fetch.visit import Visit, Visitor
 from pipeline.web.domains import registrable_domain
-from pipeline.web.robots import RobotsRules
 from pipeline.web.url import CanonicalUrl, canonicalize
 
 PACK_FROM_BYTES: Final = 1024
@@ -52,52 +48,6 @@ _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
 
 Task = dict[str, Any]
 """A `FrontierTask` record."""
-
-
-@dataclass(slots=True)
-class _Visit:
-    """One task on its way.
-
-    Attributes:
-        task: the lane record.
-        url: where it goes; within the fetch it may become another spelling of the same page.
-        domain: registrable domain, as the record's key has it.
-        partition: the one it came from.
-        began_ms: when the first request for the page was made, ms since the epoch; else when work on it began.
-        requests: requests for the page.
-        spent_s: time they took.
-        rules: of robots.txt; None where there are none.
-        crawl_delay_s: what robots.txt asks for; None for nothing.
-        response: the last answer.
-        asked: what its headers ask for.
-        robots_wish_ms: until when the answer that brought robots.txt asked to be left alone, ms since the epoch; None
-            for nothing.
-    """
-
-    task: Task
-    url: CanonicalUrl
-    domain: str
-    partition: int
-    began_ms: int
-    requests: int = 0
-    spent_s: float = 0.0
-    rules: RobotsRules | None = None
-    crawl_delay_s: float | None = None
-    response: Response | None = None
-    asked: Wishes = NOTHING
-    robots_wish_ms: int | None = None
-
-    @property
-    def is_urgent(self) -> bool:
-        """Whether it passes others of its domain."""
-        priority: int = self.task["priority"]
-        return priority <= URGENT_PRIORITY
-
-    @property
-    def delay_s(self) -> float:
-        """Pause between requests to the domain, as the frontier has reckoned it."""
-        delay_ms: int = self.task["delay_ms"]
-        return delay_ms / 1000
 
 
 class FetchStage:
@@ -147,6 +97,15 @@ class FetchStage:
             self._client, self._gate, codecs, max_wait_s=fetch.max_wait_s, max_ratio=fetch.max_ratio, now=now
         )
         self._holds = Holds(self._gate, codecs, now)
+        self._visitor = Visitor(
+            fetch,
+            client=self._client,
+            gate=self._gate,
+            robots=self._robots,
+            unsaid_rest_s=self._unsaid_rest_s,
+            now=now,
+            counters=self.counters,
+        )
         self._decode = codecs.decoder(topics.LANE_NORMAL.subject)
         self._encode_outcome = codecs.encoder(topics.FETCHES.subject)
         self._encode_page = codecs.encoder(topics.PAGES.subject)
@@ -175,16 +134,13 @@ class FetchStage:
         A backlog record goes back unasked: since it was written the frontier may have heard a site's wish that the
         record does not know.
         """
-        visit = self._visit(record)
+        task = self._decode(record.value)
+        visit = self._visit(task, record)
         if backlog:
             ending = Ending("DEFERRED", "backlog", not_before_ms=visit.began_ms)
         else:
-            try:
-                ending = await self._run(visit)
-            except StaleMembership:
-                ending = Ending("DEFERRED", "stale_membership", not_before_ms=self._now_ms())
-            ending = self._with_robots_wish(visit, ending)
-        return self._result(record, visit, ending)
+            ending = await self._visitor.go(visit)
+        return self._result(record, task, visit, ending)
 
     async def dead_letter_outputs(self, record: SourceRecord, reason: str) -> list[Output]:
         """End the task for the frontier too, where the record can be read."""
@@ -205,138 +161,25 @@ class FetchStage:
         )
         return [Output(topics.FETCHES.name, outcome, record.key, record.partition)]
 
-    def _visit(self, record: SourceRecord) -> _Visit:
-        task = self._decode(record.value)
+    def _visit(self, task: Task, record: SourceRecord) -> Visit:
         # The frontier has judged the length already, by its own configuration.
         url = canonicalize(task["url"], max_bytes=len(task["url"]))
-        domain = record.key.decode("utf-8", "replace") if record.key else registrable_domain(url.host)
-        return _Visit(task, url, domain, record.partition, self._now_ms())
-
-    # ---- the way of one task
-
-    async def _run(self, visit: _Visit) -> Ending:
-        if self._settings.robots:
-            denied = await self._ask_robots(visit)
-            if denied is not None:
-                return denied
-        return await self._ask_page(visit)
-
-    async def _ask_page(self, visit: _Visit) -> Ending:
-        """Ask for the page, again where its site leads back to it."""
-        page = redirects.SamePage(visit.url)
-        for hop in range(self._settings.max_redirects + 1):
-            slot = await self._gate.acquire(
-                visit.domain,
-                visit.partition,
-                delay_s=visit.delay_s,
-                host_delay_s=visit.crawl_delay_s or 0.0,
-                not_before=self._at_gate(visit.task["not_before_ms"]),
-                dealt_at=self._at_gate(visit.task["emitted_at_ms"]),
-                urgent=visit.is_urgent,
-            )
-            if isinstance(slot, Deferred):
-                # An attempt, for put off each time a cookie gate behind a long delay would be asked for ever.
-                return Ending("NETWORK_ERROR", "hop_deferred") if hop else self._deferred(slot, "gate")
-            with slot:
-                try:
-                    response = await self._request(visit, page.headers())
-                except SiteError as exc:
-                    return judge_error(exc)
-                except AddressBusy as exc:
-                    slot.discard()
-                    if hop:
-                        return Ending("NETWORK_ERROR", "hop_deferred")
-                    return self._deferred(Deferred(exc.not_before), "address_gate")
-            if not page.goes_on(response):
-                break
-            visit.url = page.url
-            denied = self._denied(visit)
-            if denied is not None:
-                return denied
-        return judge(
-            response,
-            url=visit.url.wire,
-            chain=visit.task["redirects"],
-            max_redirects=self._settings.max_redirects,
-            is_conditional=bool(_validators(visit.task)),
-            retry_truncated=self._retries_truncated and visit.task["attempt"] == 0,
-            asked=visit.asked,
+        return Visit(
+            url,
+            record.key.decode("utf-8", "replace") if record.key else registrable_domain(url.host),
+            record.partition,
+            self._now_ms(),
+            chain=tuple(task["redirects"]),
+            validators=_validators(task),
+            delay_s=task["delay_ms"] / 1000,
+            not_before_ms=task["not_before_ms"],
+            dealt_at_ms=task["emitted_at_ms"],
+            timeout_s=task["timeout_ms"] / 1000,
+            is_urgent=task["priority"] <= URGENT_PRIORITY,
+            retries_truncated=self._retries_truncated and task["attempt"] == 0,
         )
 
-    async def _ask_robots(self, visit: _Visit) -> Ending | None:
-        """Return the ending of a task that may not run; None lets it."""
-        robots = await self._robots.get(
-            visit.url,
-            visit.domain,
-            visit.partition,
-            delay_s=visit.delay_s,
-            not_before=self._at_gate(visit.task["not_before_ms"]),
-            urgent=visit.is_urgent,
-        )
-        if isinstance(robots, Deferred):
-            return self._deferred(robots, "robots_gate")
-        visit.robots_wish_ms = robots.wish_until_ms
-        if robots.state == "CLOSED":
-            return Ending("ROBOTS_UNREACHABLE", robots.reason, robots.status, not_before_ms=robots.expires_at_ms)
-        if robots.rules is None:
-            return None
-        visit.rules = robots.rules
-        visit.crawl_delay_s = robots.rules.crawl_delay_s(self._settings.user_agent)
-        denied = self._denied(visit)
-        if denied is None or visit.url.wire == visit.url.href:
-            return denied
-        # A rule against tracking links means the links; the page itself may be free.
-        visit.url = visit.url._replace(wire=visit.url.href)
-        return self._denied(visit)
-
-    def _denied(self, visit: _Visit) -> Ending | None:
-        """Return the ending of a task whose URL robots.txt disallows, as it is written."""
-        if visit.rules is None:
-            return None
-        verdict = visit.rules.verdict(self._settings.user_agent, visit.url.wire)
-        # The number is a line of robots.txt.
-        return None if verdict.allowed else Ending("ROBOTS_DENIED", f"disallowed:{verdict.line}", asked=visit.asked)
-
-    async def _request(self, visit: _Visit, cookies: dict[str, str]) -> Response:
-        """Ask once; whatever comes of it is noted in the visit."""
-        allowed_s = visit.task["timeout_ms"] / 1000 or self._settings.total_s
-        began = self._now()
-        if not visit.requests:
-            visit.began_ms = int(began * 1000)
-        try:
-            response = visit.response = await self._client.get(
-                visit.url.wire,
-                headers={**_validators(visit.task), **cookies},
-                timeout_s=max(0.0, allowed_s - visit.spent_s),
-                wants=wants_page,
-            )
-        except SiteError as exc:
-            visit.requests += exc.reason not in UNSENT
-            raise
-        if not visit.requests:
-            visit.began_ms = int((self._now() - response.elapsed_s) * 1000)  # without the wait for its address
-        visit.requests += 1
-        visit.spent_s += response.elapsed_s
-        visit.asked = read_wishes(response, self._now())
-        self.counters["rate_limits_ignored"] += visit.asked.limits_ignored
-        # Before the slot is given back: whoever waits for it must know.
-        visit.asked.heed(self._gate, visit.domain, visit.partition)
-        if response.status in OVERLOADED:
-            if visit.asked.rest_s is None:
-                self._gate.hold(visit.domain, visit.partition, self._gate.now() + self._unsaid_rest_s)
-            self._gate.refuse(visit.domain, visit.partition)
-        return response
-
-    def _with_robots_wish(self, visit: _Visit, ending: Ending) -> Ending:
-        """Tell what the answer that brought robots.txt asked for, too, while it holds."""
-        now_ms = self._now_ms()
-        until_ms = visit.robots_wish_ms
-        if until_ms is None or until_ms <= now_ms:
-            return ending
-        wish_s = max((until_ms - now_ms) / 1000, ending.asked.wish_s or 0.0)
-        return replace(ending, asked=ending.asked._replace(wish_s=wish_s))
-
-    def _rest(self, visit: _Visit, ending: Ending) -> list[Change]:
+    def _rest(self, visit: Visit, ending: Ending) -> list[Change]:
         """Keep what is in the lane already from a site that asked for rest; the frontier hears of it only later."""
         pause_s = ending.asked.rest_s
         if pause_s is None and ending.outcome in {"RATE_LIMITED", "HTTP_ERROR"} and ending.status in OVERLOADED:
@@ -347,7 +190,7 @@ class FetchStage:
 
     # ---- records
 
-    def _result(self, record: SourceRecord, visit: _Visit, ending: Ending) -> Result:
+    def _result(self, record: SourceRecord, task: Task, visit: Visit, ending: Ending) -> Result:
         key, here = record.key or visit.domain.encode(), record.partition
         outputs = []
         response = visit.response
@@ -356,10 +199,10 @@ class FetchStage:
             if len(packed) > self._settings.max_inline_bytes:
                 ending = replace(ending, outcome="TOO_LARGE", reason="inline_bytes")
             else:
-                outputs.append(Output(topics.PAGES.name, self._page(visit.task, response, encoding, packed), key, here))
-        outputs.append(Output(topics.FETCHES.name, self._outcome(visit, ending), key, here))
+                outputs.append(Output(topics.PAGES.name, self._page(task, response, encoding, packed), key, here))
+        outputs.append(Output(topics.FETCHES.name, self._outcome(task, visit, ending), key, here))
         if ending.location is not None:
-            outputs.append(self._redirect(visit.task, ending.location))
+            outputs.append(self._redirect(task, ending.location))
         return Result(
             outputs,
             changes=self._robots.changes(visit.url, visit.partition) + self._rest(visit, ending),
@@ -394,7 +237,7 @@ class FetchStage:
             }
         )
 
-    def _outcome(self, visit: _Visit, ending: Ending) -> bytes:
+    def _outcome(self, task: Task, visit: Visit, ending: Ending) -> bytes:
         response = visit.response
         body = response.body if response else Body()
         whole = response if body.truncated is None else None  # a validator vouches for all of it
@@ -402,7 +245,7 @@ class FetchStage:
         wish_s, limit, _ = ending.asked
         return self._encode_outcome(
             {
-                **_named(visit.task),
+                **_named(task),
                 "outcome": ending.outcome,
                 "status": ending.status,
                 "reason": ending.reason,
@@ -444,17 +287,8 @@ class FetchStage:
         )
         return Output(topic.name, value, registrable_domain(location.host).encode())
 
-    # ---- clocks: the gate's is monotonic, records carry wall time
-
     def _now_ms(self) -> int:
         return int(self._now() * 1000)
-
-    def _at_gate(self, at_ms: int) -> float:
-        return self._gate.now() + at_ms / 1000 - self._now()
-
-    def _deferred(self, deferred: Deferred, reason: str) -> Ending:
-        at = self._now() + deferred.not_before - self._gate.now()
-        return Ending("DEFERRED", reason, not_before_ms=math.ceil(at * 1000))
 
 
 _HANDED_ON: Final = ("parser", "concurrency", "max_depth", "interval_ms", "poll", "render", "headers_ref")
