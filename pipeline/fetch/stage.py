@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import ssl
 import time
 from collections import Counter
@@ -32,6 +31,7 @@ from pipeline.fetch.guard import AddressGuard
 from pipeline.fetch.holds import Holds
 from pipeline.fetch.robots_cache import RobotsCache, origin_of
 from pipeline.fetch.slots import GateClock
+from pipeline.fetch.validators import NO_VALIDATORS, Validators, validators_of
 from pipeline.fetch.visit import Visit, Visitor
 from pipeline.web.domains import registrable_domain
 from pipeline.web.url import CanonicalUrl, canonicalize
@@ -43,8 +43,6 @@ URGENT_PRIORITY: Final = 1
 MAX_FIELD_CHARACTERS: Final = 1024
 """Longest header value that goes into a record: a site could fill records, and the frontier's state, with them."""
 MAX_ROBOTS_FIELDS: Final = 16
-
-_HEADER_TEXT: Final = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
 
 Task = dict[str, Any]
 """A `FrontierTask` record."""
@@ -170,7 +168,7 @@ class FetchStage:
             record.partition,
             self._now_ms(),
             chain=tuple(task["redirects"]),
-            validators=_validators(task),
+            validators=Validators(task["etag"], task["last_modified"]),
             delay_s=task["delay_ms"] / 1000,
             not_before_ms=task["not_before_ms"],
             dealt_at_ms=task["emitted_at_ms"],
@@ -240,7 +238,7 @@ class FetchStage:
     def _outcome(self, task: Task, visit: Visit, ending: Ending) -> bytes:
         response = visit.response
         body = response.body if response else Body()
-        whole = response if body.truncated is None else None  # a validator vouches for all of it
+        known_by = validators_of(response, self._now()) if response else NO_VALIDATORS
         now_ms = self._now_ms()
         wish_s, limit, _ = ending.asked
         return self._encode_outcome(
@@ -261,8 +259,8 @@ class FetchStage:
                 "ended_at_ms": now_ms,
                 "bytes_wire": body.bytes_wire,
                 "bytes_decoded": len(body.data),
-                "etag": _validator(whole, b"etag"),
-                "last_modified": _validator(whole, b"last-modified"),
+                "etag": known_by.etag,
+                "last_modified": known_by.last_modified,
                 "worker": self._worker,
             }
         )
@@ -298,15 +296,3 @@ _HANDED_ON: Final = ("parser", "concurrency", "max_depth", "interval_ms", "poll"
 def _named(task: Task) -> dict[str, Any]:
     """What names the task in every record that comes of it."""
     return {name: task[name] for name in ("crawl", "url", "url_key", "delivery")}
-
-
-def _validators(task: Task) -> dict[str, str]:
-    """Headers of a conditional request (RFC 9110 13.1); a validator that is no header text is left out."""
-    named = (("If-None-Match", task["etag"]), ("If-Modified-Since", task["last_modified"]))
-    return {name: text for name, text in named if text and _HEADER_TEXT.fullmatch(text)}
-
-
-def _validator(response: Response | None, name: bytes) -> str | None:
-    """A validator to keep; one that is absurdly long is none."""
-    values = response.values(name) if response else []
-    return values[-1].decode("latin-1") if values and len(values[-1]) <= MAX_FIELD_CHARACTERS else None

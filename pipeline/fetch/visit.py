@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from pipeline.config import Fetch
 from pipeline.errors import SiteError
@@ -21,6 +21,7 @@ from pipeline.fetch.gate import DomainGate
 from pipeline.fetch.robots_cache import RobotsCache
 from pipeline.fetch.slots import Deferred
 from pipeline.fetch.transport import UNSENT, StaleMembership
+from pipeline.fetch.validators import NO_VALIDATORS, Validators
 from pipeline.fetch.wishes import NOTHING, Wishes, read_wishes
 from pipeline.web.robots import RobotsRules
 from pipeline.web.url import CanonicalUrl
@@ -35,7 +36,7 @@ class Visit:
         domain: registrable domain, whose gate it passes.
         partition: the one that the domain belongs to.
         chain: URLs that led to it, as they were asked for, the oldest first.
-        validators: header fields of a conditional request; empty for none.
+        validators: make the request conditional.
         delay_s: pause between requests to the domain.
         not_before_ms: earliest request, ms since the epoch.
         dealt_at_ms: what is known of the domain is from then, ms since the epoch; None for now.
@@ -58,7 +59,7 @@ class Visit:
     partition: int
     began_ms: int
     chain: tuple[str, ...] = ()
-    validators: Mapping[str, str] = field(default_factory=dict)
+    validators: Validators = NO_VALIDATORS
     delay_s: float = 0.0
     not_before_ms: int = 0
     dealt_at_ms: int | None = None
@@ -195,7 +196,7 @@ class Visitor:
             url=visit.url.wire,
             chain=visit.chain,
             max_redirects=self._settings.max_redirects,
-            is_conditional=bool(visit.validators),
+            is_conditional=bool(visit.validators.headers()),
             retry_truncated=visit.retries_truncated,
             asked=visit.asked,
         )
@@ -209,7 +210,7 @@ class Visitor:
         try:
             response = visit.response = await self._client.get(
                 visit.url.wire,
-                headers={**visit.validators, **cookies},
+                headers={**visit.validators.headers(), **cookies},
                 timeout_s=max(0.0, allowed_s - visit.spent_s),
                 wants=self._wants,
             )
