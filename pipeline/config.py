@@ -137,6 +137,11 @@ class Frontier(Section):
     interval_span: float = Field(
         16.0, ge=1, le=1_000, description="intervals become so many times longer or shorter than wished; 1: they stay"
     )
+    trust_validators_s: float = Field(
+        86_400.0,
+        ge=0,
+        description="a polled page that was last brought longer ago is asked for without validators; 0: never",
+    )
     lease_s: float = Field(120.0, gt=0, description="a task that is out for so long is looked after")
 
 

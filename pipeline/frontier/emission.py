@@ -125,6 +125,7 @@ class Emission:
     def _lane_record(self, out: OutRow, policy: CrawlPolicy, not_before_ms: int) -> Output:
         task = out.task
         known = self._recurring.get(task.row_key) if task.handling.poll or task.deliveries > 1 else None
+        etag, last_modified = self._recurring.validators(known, out.emitted_ms) if known else (None, None)
         record = {
             "crawl": task.crawl,
             "url": task.url,
@@ -142,8 +143,8 @@ class Emission:
             "redirects": list(task.redirects),
             "concurrency": task.concurrency,
             **task.handling._asdict(),
-            "etag": known.etag if known else None,
-            "last_modified": known.last_modified if known else None,
+            "etag": etag,
+            "last_modified": last_modified,
             "known_content_hashes": list(known.hashes) if known else [],
         }
         replays = ((REPLAYS_HEADER, str(task.replays).encode()),) if task.replays else ()

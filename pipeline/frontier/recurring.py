@@ -68,6 +68,7 @@ class RecurringWork:
         self._life = life
         self._floor_ms = milliseconds(settings.interval_floor_s)
         self._span = settings.interval_span
+        self._trust_ms = milliseconds(settings.trust_validators_s)
         self._counters = counters
 
     def get(self, key: bytes) -> Recurrence | None:
@@ -79,6 +80,10 @@ class RecurringWork:
     def claim(self, task: Task, due_ms: int, known: SeenRow | None) -> None:
         """Take in recurring work, or a poll that was redirected; see `Lifecycle.claim`."""
         row = self.wish(task.row_key, task.handling.interval_ms)
+        if task.handling.interval_ms and row.fetched:
+            # Whoever wishes it again may want it read by another parser, which "not modified" would not bring about.
+            row.forget_validators()
+            self._put(task.row_key, row)
         # A row of the seen table may have expired; deliveries must stay unique.
         task.deliveries = max(task.deliveries, row.fetched, row.parsed)
         kind = PlaceKind.HELD_PARSE if row.awaits_parse else PlaceKind.WAITING
@@ -97,6 +102,15 @@ class RecurringWork:
         if row.started_ms == 0:
             return now_ms
         return max(now_ms, next_start_ms(row.started_ms, row.interval_ms, self._bounds(row), rates(row.habit)))
+
+    def validators(self, row: Recurrence, now_ms: int) -> tuple[str | None, str | None]:
+        """Return what the next request may be made conditional by: entity tag and date.
+
+        Nothing where the site is distrusted, and nothing when the page was last brought longer ago than
+        `trust_validators_s`: a site that says "not modified" for ever is found out that way.
+        """
+        is_stale = self._trust_ms > 0 and now_ms - row.brought_ms > self._trust_ms
+        return (None, None) if row.is_distrusted or is_stale else (row.etag, row.last_modified)
 
     # ---- what comes of a poll
 
@@ -118,7 +132,12 @@ class RecurringWork:
         row.started_ms = out.emitted_ms
         if outcome["outcome"] == "FETCHED":
             row.fetched = task.deliveries
-            row.etag, row.last_modified = outcome["etag"], outcome["last_modified"]
+            row.brought_ms = now_ms
+            known_by = (outcome["etag"], outcome["last_modified"])
+            if known_by == (row.etag, row.last_modified) != (None, None):
+                row.same = task.deliveries
+            row.etag, row.last_modified = known_by
+            self._judge_site(row)
         elif outcome["outcome"] == "NOT_MODIFIED":
             self._adapt(row, Finding.NOTHING_NEW, now_ms)
         elif outcome["outcome"] not in NEUTRAL:
@@ -149,7 +168,10 @@ class RecurringWork:
             row.parsed = parsed["delivery"]
             if is_new:
                 row.changed_ms = now_ms
+                row.news = 0 if is_first else parsed["delivery"]
+                self._judge_site(row)
             if parsed["kind"] == "DEAD_LETTER":
+                row.forget_validators()  # what it says is not known, so "not modified" would say nothing
                 self._adapt(row, Finding.FAILURE, now_ms)
             elif not is_first:  # the first page says nothing of how often it changes
                 self._adapt(row, Finding.NEWS if is_new else Finding.NOTHING_NEW, now_ms)
@@ -168,6 +190,12 @@ class RecurringWork:
         due_ms = self.due_ms(row, now_ms) if task.handling.interval_ms else max(now_ms, seen.place.due_ms)
         task.born_ms = due_ms
         self._life.release_at(task, seen, due_ms)
+
+    def _judge_site(self, row: Recurrence) -> None:
+        """Distrust validators that stayed the same while the page did not; to be asked when either is known."""
+        if row.same == row.news != 0 and not row.is_distrusted:
+            row.is_distrusted = True
+            self._counters["validators_distrusted"] += 1
 
     def _adapt(self, row: Recurrence, finding: Finding, now_ms: int) -> None:
         if row.wished_ms == 0:

@@ -30,7 +30,8 @@ class FrontierStage:
     Attributes:
         parked: what is parked, by partition that is open, when last looked at.
         counters: since the worker started: `tasks_known`, `tasks_forwarded`, `links_forwarded`, `stale_outcomes`,
-            `dead_tasks`, `lane_records_lost`, `urls_forgotten`, `polls_failed`.
+            `dead_tasks`, `lane_records_lost`, `urls_forgotten`, `polls_failed`,
+            `validators_distrusted`.
     """
 
     def __init__(

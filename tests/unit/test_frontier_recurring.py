@@ -430,6 +430,103 @@ def test_a_page_that_comes_back_from_the_dead_letters_tells_its_hash_and_nothing
     assert (ONE,) == known(bench).hashes
 
 
+# ---- sites that lie
+
+
+def test_validators_that_stay_while_the_page_changes_are_sent_no_more():
+    """By them the site would say for ever that nothing is new; the content decides. Whichever answer comes first."""
+    for parse_is_first in (False, True):
+        bench, lane = polled()
+        page(bench, lane, ONE, etag='"x"')
+        (lane,) = bench.emitted(16 * MINUTE_S)
+        page(bench, lane, ONE, etag='"x"')
+        (lane,) = bench.emitted(16 * MINUTE_S)
+        assert '"x"' == lane["etag"], "the page has not changed either"
+        if parse_is_first:
+            parsed(bench, lane, TWO)
+        bench.outcome(lane, "FETCHED", etag='"x"')
+        if not parse_is_first:
+            parsed(bench, lane, TWO)
+        for _ in range(3):
+            (lane,) = bench.emitted(16 * MINUTE_S)
+            assert (None, None) == (lane["etag"], lane["last_modified"])
+            page(bench, lane, TWO, etag='"y"')
+        assert 1 == bench.stage.counters["validators_distrusted"]
+
+
+def test_validators_that_change_with_the_page_or_without_it_are_trusted():
+    """An entity tag that is new each time costs a page each time, and no news."""
+    bench, lane = polled()
+    for number in range(1, 9):
+        page(bench, lane, bytes((number // 2,)) * 16, etag=f'"{number}"', last_modified=None)
+        (lane,) = bench.emitted(16 * MINUTE_S)
+        assert f'"{number}"' == lane["etag"]
+    page(bench, lane, THREE)
+    (lane,) = bench.emitted(16 * MINUTE_S)
+    page(bench, lane, TWO)
+    assert 0 == bench.stage.counters["validators_distrusted"], "no validators are no lie"
+
+
+def test_a_page_is_brought_once_a_day_whatever_its_site_says():
+    """A site that says "not modified" for ever is found out."""
+    bench, lane = polled(interval_span=1)
+    page(bench, lane, ONE, etag='"x"')
+    brought = bench.now
+    while True:
+        (lane,) = bench.emitted(MINUTE_S)
+        if lane["etag"] is None:
+            break
+        bench.outcome(lane, "NOT_MODIFIED", status=304, etag='"x"')
+    assert 86_400 < bench.now - brought <= 86_400 + MINUTE_S
+    page(bench, lane, TWO, etag='"x"')
+    assert 1 == bench.stage.counters["validators_distrusted"]
+
+
+def test_the_day_can_be_any_time():
+    """Or none."""
+    for trust_s, sent in ((90.0, [True, False]), (0.0, [True, True])):
+        bench, lane = polled(interval_span=1, trust_validators_s=trust_s)
+        page(bench, lane, ONE, etag='"x"')
+        got = []
+        for _ in range(2):
+            (lane,) = bench.emitted(MINUTE_S)
+            got.append(lane["etag"] is not None)
+            bench.outcome(lane, "NOT_MODIFIED", status=304)
+        assert sent == got
+
+
+def test_a_page_that_parse_could_not_read_is_brought_again():
+    """Unchanged it would never be read, though a later parser may be able to."""
+    bench, lane = polled()
+    bench.outcome(lane, "FETCHED", etag='"x"')
+    parsed(bench, lane, None, kind="DEAD_LETTER")
+    (lane,) = bench.emitted(2 * MINUTE_S)
+    assert lane["etag"] is None
+
+
+def test_a_page_that_is_wished_anew_is_brought():
+    """It may be another parser's from now on; what was published of it is known all the same."""
+    bench, lane = polled()
+    page(bench, lane, etag='"x"')
+    bench.task(A, withdraw=True)
+    bench.task(A, interval_ms=60_000, parser="other")
+    (lane,) = bench.emitted()
+    assert ("other", None, [ONE]) == (lane["parser"], lane["etag"], lane["known_content_hashes"])
+
+
+def test_the_validators_of_a_redirected_poll_are_the_target_s():
+    """Where it began there is nothing to compare with."""
+    bench, lane = polled()
+    for poll in (1, 2, 3):
+        assert lane["etag"] is None
+        bench.outcome(lane, "REDIRECTED", status=301, etag='"not the page\'s"')
+        bench.send(topics.TASKS, make_task(B, redirects=[A], poll=poll, interval_ms=60_000))
+        (target,) = bench.emitted()
+        assert (None if poll == 1 else '"b"') == target["etag"]
+        page(bench, target, ONE, etag='"b"')
+        (lane,) = bench.emitted(MINUTE_S)
+
+
 # ---- for people
 
 
@@ -529,6 +626,9 @@ def test_work_that_waits_for_its_next_poll_asks_for_no_pages():
         st.lists(st.binary(min_size=16, max_size=16), max_size=MAX_HASHES).map(tuple),
         st.none() | st.text(max_size=1024),
         st.none() | st.text(max_size=1024),
+        st.integers(0, 2**63),
+        *[st.integers(0, 2**32 - 1)] * 2,
+        st.booleans(),
     )
 )
 def test_a_row_keeps_all_that_is_known(row):
