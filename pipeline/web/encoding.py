@@ -19,6 +19,7 @@ from resiliparse.parse.encoding import detect_encoding
 
 from pipeline.web.content_type import parse_content_type
 from pipeline.web.encoding_labels import CODECS, name_of
+from pipeline.web.markup import Attributes
 
 PRESCAN_BYTES: Final = 1_024
 """HTML 13.2.3.2: how far a declaration is looked for."""
@@ -40,10 +41,6 @@ _TAG: Final = re.compile(
     rb"<(?:(?P<comment>!--)|(?P<meta>meta)(?=[\t\n\f\r /])|(?P<element>/?[A-Za-z])|[!/?])", re.IGNORECASE
 )
 _TAG_NAME_END: Final = re.compile(rb"[\t\n\f\r >]|(?<=meta)/", re.IGNORECASE)
-_ATTRIBUTE_NAME: Final = re.compile(rb"[\t\n\f\r /]*([^\t\n\f\r />][^\t\n\f\r />=]*)?[\t\n\f\r ]*")
-_ATTRIBUTE_VALUE: Final = re.compile(
-    rb"=[\t\n\f\r ]*(?:\"([^\"]*)\"|'([^']*)'|(?=>)|([^\t\n\f\r >\"'][^\t\n\f\r >]*)(?=[\t\n\f\r >]))"
-)
 _CONTENT_CHARSET: Final = re.compile(
     rb"charset[\t\n\f\r ]*=[\t\n\f\r ]*(?:\"([^\"]*)\"|'([^']*)'|([^\t\n\f\r ;\"'][^\t\n\f\r ;]*))"
 )
@@ -174,7 +171,7 @@ def _prescan(data: bytes) -> str | None:
     while tag := _TAG.search(data, position):
         if tag["meta"] or tag["element"]:
             name_end = _TAG_NAME_END.search(data, tag.end())
-            attributes = _Attributes(data, name_end.start() if name_end else len(data))
+            attributes = Attributes(data, name_end.start() if name_end else len(data))
             if not attributes.complete:
                 return None
             name = _in_meta(attributes.values) if tag["meta"] else None
@@ -190,44 +187,11 @@ def _prescan(data: bytes) -> str | None:
     return None
 
 
-class _Attributes:
-    """The attributes of a tag (HTML 13.2.3.2, "get an attribute").
-
-    Attributes:
-        values: name to value, in lower case; the first of a name counts.
-        end: position of the byte that ends the tag.
-        complete: whether the data reaches that far; otherwise nothing in the tag may be believed.
-    """
-
-    def __init__(self, data: bytes, position: int) -> None:
-        self.values: dict[bytes, bytes] = {}
-        self.end = position
-        self.complete = self._read(data)
-
-    def _read(self, data: bytes) -> bool:
-        while attribute := _ATTRIBUTE_NAME.match(data, self.end):
-            self.end = attribute.end()
-            following = data[self.end : self.end + 1]
-            if not following:
-                return False
-            if not attribute[1]:
-                break
-            value = b""
-            if following == b"=":
-                written = _ATTRIBUTE_VALUE.match(data, self.end)
-                if written is None:
-                    return False
-                self.end = written.end()
-                value = b"".join(filter(None, written.groups()))
-            self.values.setdefault(attribute[1].lower(), value.lower())
-        return True
-
-
 def _in_meta(attributes: dict[bytes, bytes]) -> str | None:
     if b"charset" in attributes:
-        return _in_ascii_markup(attributes[b"charset"])
-    if attributes.get(b"http-equiv") == b"content-type":
-        charset = _CONTENT_CHARSET.search(attributes.get(b"content", b""))
+        return _in_ascii_markup(attributes[b"charset"].lower())
+    if attributes.get(b"http-equiv", b"").lower() == b"content-type":
+        charset = _CONTENT_CHARSET.search(attributes.get(b"content", b"").lower())
         if charset:
             return _in_ascii_markup(b"".join(filter(None, charset.groups())))
     return None
