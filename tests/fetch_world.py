@@ -99,7 +99,9 @@ def settings(**fetch) -> Settings:
 
 
 @asynccontextmanager
-async def fetch_world(gate_clock: GateClock | None = None, **fetch: Any) -> AsyncIterator[World]:
+async def fetch_world(
+    gate_clock: GateClock | None = None, tls: ssl.SSLContext = NO_AUTHORITIES, **fetch: Any
+) -> AsyncIterator[World]:
     """A world whose partition has just been taken over; `fetch` are settings."""
     async with RawSite({"/a": response(PAGE)}, keep_alive=True) as site:
         stage = FetchStage(
@@ -107,7 +109,7 @@ async def fetch_world(gate_clock: GateClock | None = None, **fetch: Any) -> Asyn
             CODECS,
             membership_is_fresh=lambda: made.is_fresh(),  # noqa: PLW0108 - made right below
             gate_clock=gate_clock,
-            tls=NO_AUTHORITIES,
+            tls=tls,
         )
         made = World(site, stage)
         await stage.start()

@@ -115,7 +115,7 @@ def judge(
     if status in redirects.STATUSES:
         try:
             location = redirects.target(response, url)
-            reason = _chain_fault(location.href, [*chain, url], max_redirects)
+            reason = _chain_fault(response, location.href, [*chain, url], max_redirects)
         except SiteError as exc:
             reason = exc.reason
         outcome = "HTTP_ERROR" if reason else "REDIRECTED"
@@ -141,10 +141,13 @@ def judge_error(error: SiteError) -> Ending:
     return Ending(_outcome_of(error), error.reason)
 
 
-def _chain_fault(location: str, asked: Collection[str], max_redirects: int) -> str:
-    """Say what is wrong with a canonical location; a site that adds another parameter at each turn is a loop, too."""
+def _chain_fault(response: Response, location: str, asked: Collection[str], max_redirects: int) -> str:
+    """Say what is wrong with a canonical location; a site that adds another parameter at each turn is a loop, too.
+
+    A circle whose last turn set a cookie is a gate: with the cookie, which outlives no fetch, the way may lead on.
+    """
     if location in map(canonical_form, asked):
-        return "redirect_loop"
+        return "cookie_gate" if response.values(b"set-cookie") else "redirect_loop"
     return "too_many_redirects" if len(asked) > max_redirects else ""
 
 

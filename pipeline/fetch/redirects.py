@@ -7,12 +7,13 @@ from typing import Final
 
 from pipeline.errors import SiteError
 from pipeline.fetch.client import Response
-from pipeline.web.url import CanonicalUrl, RefusedUrl, canonicalize
+from pipeline.web.url import CanonicalUrl, RefusedUrl, canonicalize, resolve
 
 STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 """RFC 9110 15.4: those that name another place by Location. We only GET, so the method never changes."""
 MAX_COOKIES: Final = 50
 MAX_COOKIE_BYTES: Final = 4096
+_AUTHORITY: Final = re.compile(r"\A(https?://)[^/?#]*@")
 _COOKIE: Final = re.compile(r"[\x21-\x3a\x3c\x3e-\x7e]+=[\x20-\x3a\x3c-\x7e]*")
 _GONE: Final = re.compile(r";[ \t]*max-age[ \t]*=[ \t]*(?:0|-[0-9]+)[ \t]*(?:;|$)", re.IGNORECASE)
 
@@ -25,23 +26,50 @@ def target(response: Response, base: str) -> CanonicalUrl:
         base: the URL that was asked for.
 
     Raises:
-        SiteError: `no_location`: none or a blank one; `bad_location`: one that we don't fetch.
+        SiteError: `no_location`: none or a blank one; `several_locations`: some that differ; `bad_location:` and why
+            (see `canonicalize`): one that we don't fetch, such as `javascript:` (`scheme`).
+    """
+    # Lines that say the same are one (Fetch Standard, "location URL": of several, none can be trusted).
+    locations = {value.strip(b" \t\r\n") for value in response.values(b"location")}
+    if len(locations) > 1:
+        raise SiteError("several_locations", f"status {response.status} with {len(locations)} different Locations")
+    location = locations.pop() if locations else b""
+    if not location:
+        raise SiteError("no_location", f"status {response.status} without a Location")
+    return followed(text_of(location), base)
+
+
+def text_of(value: bytes) -> str:
+    """Read a URL reference in a header.
 
     Raw bytes are read as UTF-8, as browsers do; what is no UTF-8 is kept byte by byte (RFC 9110 10.2.2 wants a URI
     reference, where neither may stand).
     """
-    values = response.values(b"location")
-    location = values[0].strip(b" \t\r\n") if values else b""
-    if not location:
-        raise SiteError("no_location", f"status {response.status} without a Location")
     try:
-        text = location.decode("utf-8")
+        return value.decode("utf-8")
     except UnicodeDecodeError:
-        text = "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in location)
+        return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in value)
+
+
+def followed(written: str, base: str) -> CanonicalUrl:
+    """Return the URL that a page leads to; a user name and a password in it are dropped.
+
+    Args:
+        written: as the site names it.
+        base: what it is resolved against.
+
+    Raises:
+        SiteError: `bad_location:` and why.
+    """
     try:
-        return canonicalize(text, base)
+        try:
+            return canonicalize(written, base)
+        except RefusedUrl as exc:
+            if exc.refusal != "credentials":
+                raise
+        return canonicalize(_AUTHORITY.sub(r"\1", resolve(written, base)))
     except RefusedUrl as exc:
-        raise SiteError("bad_location", str(exc)) from exc
+        raise SiteError(f"bad_location:{exc.refusal}", str(exc)) from exc
 
 
 def leads_back(response: Response, url: CanonicalUrl) -> CanonicalUrl | None:

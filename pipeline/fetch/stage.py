@@ -62,7 +62,7 @@ class FetchStage:
         tls: a verifying context; None takes the usual certificate authorities.
 
     Attributes:
-        counters: since the worker started: `rate_limits_ignored`.
+        counters: since the worker started: `rate_limits_ignored`, `https_downgrades`.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class FetchStage:
                 outputs.append(Output(topics.PAGES.name, self._page(task, response, encoding, packed), key, here))
         outputs.append(Output(topics.FETCHES.name, self._outcome(task, visit, ending), key, here))
         if ending.location is not None:
-            outputs.append(self._redirect(task, ending.location))
+            outputs.append(self._redirect(task, visit.url, ending.location))
         return Result(
             outputs,
             changes=self._robots.changes(visit.url, visit.partition) + self._rest(visit, ending),
@@ -265,8 +265,14 @@ class FetchStage:
             }
         )
 
-    def _redirect(self, task: Task, location: CanonicalUrl) -> Output:
-        """The same wish for the target of a redirect; its domain's frontier claims it."""
+    def _redirect(self, task: Task, url: CanonicalUrl, location: CanonicalUrl) -> Output:
+        """The same wish for the target of a redirect; its domain's frontier claims it.
+
+        Headers stay with the origin they were meant for, also when the way leads back to it (Fetch Standard, "HTTP-
+        redirect fetch": what was removed on the way does not come again).
+        """
+        if url.scheme == "https" and location.scheme == "http":
+            self.counters["https_downgrades"] += 1
         topic = topics.TASKS_URGENT if task["priority"] == URGENT_PRIORITY else topics.TASKS
         value = self._encode_task(
             {
@@ -279,6 +285,7 @@ class FetchStage:
                 "not_before_ms": 0,
                 "timeout_ms": task["timeout_ms"],
                 **{name: task[name] for name in _HANDED_ON},
+                "headers_ref": task["headers_ref"] if origin_of(url) == origin_of(location) else "",
                 "redirects": [*task["redirects"], task["url"]],
                 "replay": False,
             }
@@ -289,7 +296,7 @@ class FetchStage:
         return int(self._now() * 1000)
 
 
-_HANDED_ON: Final = ("parser", "concurrency", "max_depth", "interval_ms", "poll", "render", "headers_ref")
+_HANDED_ON: Final = ("parser", "concurrency", "max_depth", "interval_ms", "poll", "render")
 """What a redirect hands on as it is."""
 
 

@@ -44,6 +44,7 @@ _CHANGING_ESCAPE: Final = re.compile(
     "|[a-f][0-9A-Fa-f]|[0-9A-F][a-f])"  # lower-case hex digits
 )
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_USER_INFO: Final = re.compile(r"[/\\]{2}[^/\\?#]*@")
 _C0_OR_SPACE: Final = "".join(map(chr, range(0x21)))
 _TAB_OR_NEWLINE: Final = str.maketrans("", "", "\t\n\r")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -223,5 +224,6 @@ def _refusal(url: str, base: str | None) -> RefusedUrl:
 
 
 def _shown(url: str) -> str:
-    """A URL for a message: bounded, and without control characters or surrogates."""
+    """A URL for a message: bounded, without user name and password, control characters or surrogates."""
+    url = _USER_INFO.sub("//", url)
     return ascii(url if len(url) <= 128 else url[:125] + "...")

@@ -101,10 +101,11 @@ def test_304_is_an_answer_only_to_a_question():
     assert ("NETWORK_ERROR", "unasked_304") == kind(answer(304))
 
 
-@pytest.mark.parametrize("status", [201, 204, 206, 300, 305, 400, 401, 403, 404, 410, 500, 502, 503, 504, 999])
+@pytest.mark.parametrize("status", [201, 204, 206, 300, 305, 306, 400, 401, 403, 404, 410, 500, 502, 503, 504, 999])
 def test_any_other_status_is_an_http_error_with_its_number(status):
     """The frontier decides by the number whether to try again."""
     assert ("HTTP_ERROR", f"http_{status}") == kind(answer(status))
+    assert ("HTTP_ERROR", f"http_{status}") == kind(answer(status, ("Location", "/b")))
 
 
 def test_a_site_that_complains_is_heard():
@@ -164,11 +165,61 @@ def test_a_chain_has_an_end():
 
 
 @pytest.mark.parametrize(
-    "location", ["https://:443/", "ftp://site.test/", "javascript:alert(1)", "http://u:p@site.test/", "http://a b/"]
+    ("location", "why"),
+    [
+        ("https://:443/", "no_host"),
+        ("ftp://site.test/", "scheme"),
+        ("javascript:alert(1)", "scheme"),
+        ("data:text/html,<p>", "scheme"),
+        ("mailto:a@site.test", "scheme"),
+        ("http://a b/", "unparsable"),
+        ("http://site.test:0/", "port"),
+        ("http://site.test:99999/", "port"),
+        ("/" + "a" * 3000, "too_long"),
+    ],
 )
-def test_a_location_that_is_not_fetched_ends_the_way(location):
+def test_a_location_that_is_not_fetched_ends_the_way(location, why):
     """It is the site's fault, and no reason to go elsewhere."""
-    assert ("HTTP_ERROR", "bad_location") == kind(redirect(location))
+    assert ("HTTP_ERROR", f"bad_location:{why}") == kind(redirect(location))
+
+
+@pytest.mark.parametrize(
+    ("location", "followed"),
+    [
+        ("http://user:secret@site.test/b", "http://site.test/b"),
+        ("//user@other.test/b?x=a@b", "http://other.test/b?x=a@b"),
+        ("https://a@b@other.test", "https://other.test/"),
+        ("http:\\\\user:secret@other.test\\b", "http://other.test/b"),
+        ("/@b", "http://site.test/@b"),
+    ],
+)
+def test_names_and_passwords_in_a_location_are_dropped(location, followed):
+    """The page may be public; whose password it is, is nobody's business, and it must not get into a record."""
+    location_of = ending(redirect(location)).location
+    assert location_of is not None
+    assert followed == location_of.wire
+
+
+def test_names_and_passwords_stay_out_of_messages():
+    """Messages are logged."""
+    for written in ("http://user:secret@/", "http://user:secret@a b/", "http://user:secret@h:99999999/"):
+        with pytest.raises(SiteError) as caught:
+            target(redirect(written), URL)
+        assert "secret" not in str(caught.value)
+
+
+def test_of_several_locations_none_is_followed_unless_they_agree():
+    """Which one is meant nobody can tell; browsers end there."""
+    two = answer(302, ("Location", "/b"), ("Location", "/c"))
+    assert ("HTTP_ERROR", "several_locations") == kind(two)
+    assert ("REDIRECTED", "") == kind(answer(302, ("Location", "/b"), ("Location", " /b")))
+
+
+def test_a_circle_that_sets_a_cookie_is_told_from_one_that_goes_on_for_ever():
+    """Behind a gate there is a page; with a browser, or with cookies of one's own, it can be had."""
+    back = answer(302, ("Location", "/start"), ("Set-Cookie", "seen=1"))
+    assert ("HTTP_ERROR", "cookie_gate") == kind(back, chain=["http://site.test/start"])
+    assert ("HTTP_ERROR", "redirect_loop") == kind(redirect("/start"), chain=["http://site.test/start"])
 
 
 def test_a_redirect_without_a_place_ends_the_way():

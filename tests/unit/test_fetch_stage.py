@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import hashlib
 import os
+import ssl
 import time
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from pipeline.web.url import url_key
 from tests.fakes import FakeRecord
 from tests.fetch_world import CODECS, PAGE, PARTITION, fetch_world, settings
 from tests.jumping_clock import JumpingClock
-from tests.raw_site import redirect, response
+from tests.raw_site import SITE_PEM, RawSite, redirect, response, server_tls
 
 
 @pytest.fixture
@@ -224,9 +225,8 @@ async def test_a_redirect_hands_the_whole_task_on(world):
         "interval_ms": 60_000,
         "poll": 7,
         "render": True,
-        "headers_ref": "desk",
     }
-    handled = await world.handle(redirects=["http://start.test/"], timeout_ms=2000, **said)
+    handled = await world.handle(redirects=["http://start.test/"], timeout_ms=2000, headers_ref="desk", **said)
     assert ("REDIRECTED", "") == handled.kind
     assert ("http://www.other.example/b", 302) == (handled.outcome["location"], handled.outcome["status"])
     topic, key, task = handled.tasks[0]
@@ -241,11 +241,37 @@ async def test_a_redirect_hands_the_whole_task_on(world):
         "not_before_ms": 0,
         "timeout_ms": 2000,
         **said,
+        "headers_ref": "",
         "redirects": ["http://start.test/", world.site.url("/a", "site.test")],
         "replay": False,
         "withdraw": False,
     } == task
     assert ["/robots.txt", "/a"] == world.site.targets
+
+
+@pytest.mark.parametrize(
+    ("location", "kept"),
+    [("/b", "desk"), ("//site.test/b", ""), ("https://site.test/b", ""), ("//www.site.test/b", ""), ("//x.test/", "")],
+)
+async def test_headers_of_one_s_own_stay_with_their_origin(world, location, kept):
+    """Scheme, host and port: whoever may know a password for one of them need not know it for the other."""
+    world.site.answers["/a"] = redirect(location)
+    handled = await world.handle(headers_ref="desk")
+    assert kept == handled.tasks[0][2]["headers_ref"]
+
+
+@pytest.mark.parametrize("configure", [{"resolve": {"*.test": "127.0.0.1"}}])
+async def test_a_maze_over_many_domains_ends(world):
+    """Each domain has a frontier of its own: only the chain that travels with the task knows how far it has come."""
+    for number in range(30):
+        world.site.answers[f"maze{number}.test/"] = redirect(f"http://maze{number + 1}.test:{world.site.port}/")
+    handled, hops = await world.handle("/", host="maze0.test"), 0
+    while handled.tasks:
+        ((_, key, task),) = handled.tasks
+        assert f"maze{hops + 1}.test".encode() == key
+        handled = await world.handle_url(task["url"], redirects=task["redirects"])
+        hops += 1
+    assert (("HTTP_ERROR", "too_many_redirects"), 10) == (handled.kind, hops)
 
 
 async def test_an_urgent_redirect_stays_urgent(world):
@@ -358,7 +384,20 @@ async def test_a_gate_that_never_opens_ends(world):
 
     world.site.answers["/a"] = gate
     handled = await world.handle()
-    assert (("HTTP_ERROR", "redirect_loop"), 4) == (handled.kind, handled.outcome["requests"])
+    assert (("HTTP_ERROR", "cookie_gate"), 4) == (handled.kind, handled.outcome["requests"])
+
+
+async def test_a_downgrade_is_counted(world, tmp_path):
+    """A hop from https to http is a task as any other, but anybody on its way may have changed what it brings."""
+    trusting = ssl.create_default_context(cadata=SITE_PEM[SITE_PEM.index("-----BEGIN CERT") :])
+    site = RawSite({"/a": redirect("http://site.test/a"), "/b": redirect("/c")})
+    site.tls = server_tls(tmp_path)
+    async with site, fetch_world(tls=trusting, robots=False) as secure:
+        assert ("REDIRECTED", "") == (await secure.handle_url(site.url("/a", "site.test"))).kind
+        assert ("REDIRECTED", "") == (await secure.handle_url(site.url("/b", "site.test"))).kind
+        assert 1 == secure.stage.counters["https_downgrades"]
+    await world.handle("/a")
+    assert 0 == world.stage.counters["https_downgrades"]
 
 
 async def test_a_gate_behind_a_long_delay_is_not_asked_for_ever(world, monkeypatch):
