@@ -169,6 +169,9 @@ class Fetch(Section):
     max_ratio: float = Field(200.0, gt=1, description="decoded to received bytes, past the first MiB")
     max_inline_bytes: int = Field(768 << 10, gt=0, description="packed body bytes that travel in a record")
     max_redirects: int = Field(10, ge=0, description="redirects followed over the whole chain")
+    max_refresh_s: float = Field(
+        5.0, ge=0, description="a page that leads to another one by itself (Refresh) within this time is a redirect"
+    )
     allow_addresses: list[str] = Field(
         default_factory=list, description="networks reached although they are private: CIDR, or CIDR:port"
     )

@@ -103,6 +103,7 @@ async def _look(start: CanonicalUrl, settings: Fetch, guard: AddressGuard) -> _L
                 url=url,
                 chain=chain,
                 max_redirects=settings.max_redirects,
+                longest_refresh_s=settings.max_refresh_s,
                 is_conditional=False,
                 retry_truncated=False,
                 asked=read_wishes(response, time.time()),

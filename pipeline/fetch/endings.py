@@ -11,6 +11,7 @@ from pipeline.fetch import redirects
 from pipeline.fetch.body import BodyTooLarge
 from pipeline.fetch.client import Response
 from pipeline.fetch.guard import RefusedAddress
+from pipeline.fetch.refreshes import refresh_target
 from pipeline.fetch.wishes import NOTHING, Wishes
 from pipeline.web.url import CanonicalUrl, canonical_form
 
@@ -52,7 +53,8 @@ class Ending:
 
     Attributes:
         outcome: kind, as in the contract.
-        reason: machine-readable detail; empty for FETCHED, NOT_MODIFIED and REDIRECTED.
+        reason: machine-readable detail; empty for FETCHED and NOT_MODIFIED; for REDIRECTED `refresh`, where the page
+            itself named the target, else empty.
         status: HTTP status; None without an answer.
         location: target of REDIRECTED.
         address: the peer's.
@@ -93,6 +95,7 @@ def judge(
     url: str,
     chain: Collection[str],
     max_redirects: int,
+    longest_refresh_s: float,
     is_conditional: bool,
     retry_truncated: bool,
     asked: Wishes,
@@ -104,6 +107,7 @@ def judge(
         url: what was asked for.
         chain: URLs that led to it, as they were asked for, the oldest first.
         max_redirects: longest chain.
+        longest_refresh_s: a page that leads to another one by itself within this time is a redirect.
         is_conditional: whether validators were sent.
         retry_truncated: whether a page that is not whole may be asked for again; else it is taken as it is.
         asked: what its headers ask for.
@@ -115,10 +119,9 @@ def judge(
     if status in redirects.STATUSES:
         try:
             location = redirects.target(response, url)
-            reason = _chain_fault(response, location.href, [*chain, url], max_redirects)
+            outcome, reason = "REDIRECTED", ""
         except SiteError as exc:
             reason = exc.reason
-        outcome = "HTTP_ERROR" if reason else "REDIRECTED"
     elif status == 304:
         # Unasked, it is some cache's mistake and no ending: the page is asked for again.
         outcome, reason = ("NOT_MODIFIED", "") if is_conditional else ("NETWORK_ERROR", "unasked_304")
@@ -126,14 +129,15 @@ def judge(
         outcome = "RATE_LIMITED"
     elif status == 200:
         outcome, reason = _judge_page(response, retry_truncated=retry_truncated)
-    return Ending(
-        outcome,
-        reason,
-        status=status,
-        location=location if outcome == "REDIRECTED" else None,
-        address=response.address,
-        asked=asked,
-    )
+        if outcome == "FETCHED":
+            location = refresh_target(response, url, longest_refresh_s)
+            if location is not None:
+                outcome, reason = "REDIRECTED", "refresh"
+    if location is not None:
+        fault = _chain_fault(response, location.href, [*chain, url], max_redirects)
+        if fault:
+            outcome, reason, location = "HTTP_ERROR", fault, None
+    return Ending(outcome, reason, status=status, location=location, address=response.address, asked=asked)
 
 
 def judge_error(error: SiteError) -> Ending:

@@ -196,6 +196,7 @@ class Visitor:
             url=visit.url.wire,
             chain=visit.chain,
             max_redirects=self._settings.max_redirects,
+            longest_refresh_s=self._settings.max_refresh_s,
             is_conditional=bool(visit.validators.headers()),
             retry_truncated=visit.retries_truncated,
             asked=visit.asked,

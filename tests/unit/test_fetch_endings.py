@@ -28,6 +28,7 @@ def ending(response: Response, **given) -> Ending:
         "url": URL,
         "chain": [],
         "max_redirects": 10,
+        "longest_refresh_s": 5.0,
         "is_conditional": False,
         "retry_truncated": False,
         "asked": read_wishes(response, 1000.0),
@@ -227,6 +228,73 @@ def test_a_redirect_without_a_place_ends_the_way():
     assert ("HTTP_ERROR", "no_location") == kind(answer(302))
     assert ("HTTP_ERROR", "no_location") == kind(redirect(""))
     assert ("HTTP_ERROR", "no_location") == kind(redirect(" \t "))
+
+
+def meta_refresh(content: str, before: str = "") -> Response:
+    """A page that asks for a refresh."""
+    page = f"<title>Moved</title>{before}<meta http-equiv=refresh content={content!r}>"
+    return answer(body=Body(page.encode(), len(page)))
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        answer(200, ("Refresh", "0; url=/b")),
+        answer(200, ("Refresh", "5;URL='http://site.test/b#x'")),
+        answer(200, ("Refresh", "0; url=http://me:secret@site.test/b")),
+        answer(200, ("Refresh", "0;/b"), ("Content-Type", "text/plain")),
+        answer(200, ("Refresh", "0;/b"), body=Body(b"<meta http-equiv=refresh content='0;url=/c'>", 50)),
+        answer(200, ("Refresh", "600"), body=Body(b"<meta http-equiv=refresh content='0;url=/b'>", 50)),
+        meta_refresh("0; url=/b"),
+        meta_refresh("5; url=b"),
+        meta_refresh("0; url=b", before="<base href=/x/../>"),
+        meta_refresh("0; url=b", before="<base href=javascript:>"),
+    ],
+)
+def test_a_page_that_leads_on_by_itself_is_a_redirect(response):
+    """A stub that says "moved" is no document, and its target counts as a hop."""
+    verdict = ending(response)
+    assert ("REDIRECTED", "refresh") == (verdict.outcome, verdict.reason)
+    assert verdict.location is not None
+    assert "http://site.test/b" == verdict.location.href
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        answer(200, ("Refresh", "300")),
+        answer(200, ("Refresh", "0")),
+        answer(200, ("Refresh", "6; url=/b")),
+        answer(200, ("Refresh", "0; url=/a?utm_source=x")),
+        answer(200, ("Refresh", "0; url=javascript:alert(1)")),
+        answer(200, ("Refresh", "soon; url=/b")),
+        meta_refresh("10; url=/next"),
+        meta_refresh("0; url=#top"),
+        meta_refresh("0; url="),
+        answer(200, ("Content-Type", "application/rss+xml"), body=Body(b"<meta http-equiv=refresh content='0;/b'>", 9)),
+    ],
+)
+def test_a_page_that_stays_is_a_page(response):
+    """A front page that is loaded anew, a slide that is meant to be read."""
+    assert ("FETCHED", "") == kind(response)
+
+
+def test_refreshes_count_like_redirects():
+    """A maze of pages that lead on has an end too."""
+    onward = answer(200, ("Refresh", "0; url=/z"))
+    chain = [f"http://site.test/{number}" for number in range(10)]
+    assert ("HTTP_ERROR", "too_many_redirects") == kind(onward, chain=chain)
+    assert ("HTTP_ERROR", "redirect_loop") == kind(onward, chain=["http://site.test/z"])
+    checking = answer(200, ("Refresh", "0; url=/z"), ("Set-Cookie", "seen=1"))
+    assert ("HTTP_ERROR", "cookie_gate") == kind(checking, chain=["http://site.test/z"])
+
+
+def test_only_a_page_leads_on_by_itself():
+    """An error stays one, whatever it leads to; half a page may be any."""
+    assert ("HTTP_ERROR", "http_404") == kind(answer(404, ("Refresh", "0; url=/")))
+    half = answer(200, ("Refresh", "0; url=/b"), body=Body(b"<p>half", 7, "content_length"))
+    assert ("NETWORK_ERROR", "truncated:content_length") == kind(half, retry_truncated=True)
+    assert ("FETCHED", "") == kind(answer(200, ("Refresh", "3; url=/b")), longest_refresh_s=2.0)
 
 
 def test_only_a_redirect_to_the_same_page_leads_back():

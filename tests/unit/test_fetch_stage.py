@@ -274,6 +274,17 @@ async def test_a_maze_over_many_domains_ends(world):
     assert (("HTTP_ERROR", "too_many_redirects"), 10) == (handled.kind, hops)
 
 
+async def test_a_page_that_leads_on_by_itself_is_handed_on_like_a_redirect(world):
+    """It is no page; its target is a task with the chain."""
+    page = b'<meta http-equiv="refresh" content="0; url=/b">'
+    world.site.answers |= {"/a": response(page, 'ETag: "v1"'), "/b": response(PAGE, "Refresh: 0; url=/c")}
+    handled = await world.handle()
+    assert (("REDIRECTED", "refresh"), 200, []) == (handled.kind, handled.outcome["status"], handled.pages)
+    ((_, _, task),) = handled.tasks
+    assert (world.site.url("/b", "site.test"), [world.site.url("/a", "site.test")]) == (task["url"], task["redirects"])
+    assert ("REDIRECTED", "refresh") == (await world.handle_url(task["url"], redirects=task["redirects"])).kind
+
+
 async def test_an_urgent_redirect_stays_urgent(world):
     """It must not stand behind a mass submission."""
     world.site.answers["/a"] = redirect("/b")
