@@ -76,7 +76,7 @@ def parse_html(
     """
     encoding, tree = _tree(body, content_type)
     said = read_metadata(tree, agent)
-    links = read_links(tree, base_url(url, said.base_href), encoding, max_url_bytes)
+    links = read_links(tree, base_url(url, said.base_href), encoding, max_url_bytes, refresh=said.refresh)
     return ParsedHtml(
         encoding=encoding,
         title=said.title,
@@ -91,7 +91,14 @@ def parse_html(
     )
 
 
-def read_links(tree: LexborHTMLParser, base: str, encoding: str = "UTF-8", max_url_bytes: int = MAX_URL_BYTES) -> Links:
+def read_links(
+    tree: LexborHTMLParser,
+    base: str,
+    encoding: str = "UTF-8",
+    max_url_bytes: int = MAX_URL_BYTES,
+    *,
+    refresh: str | None = None,
+) -> Links:
     """Read the links of a document: anchors, areas and frames.
 
     Args:
@@ -99,8 +106,12 @@ def read_links(tree: LexborHTMLParser, base: str, encoding: str = "UTF-8", max_u
         base: what relative links are resolved against.
         encoding: the document's, as the Encoding Standard names it.
         max_url_bytes: longer links are refused.
+        refresh: where the document leads by itself, as written: the first link, its `rel` is `refresh`. None where it
+            stays.
     """
     links = Links(base, encoding, max_url_bytes)
+    if refresh is not None:
+        links.add(refresh, "refresh")
     for node in tree.css(_LINKING):
         attributes = node.attributes
         links.add(attributes.get("href" if node.tag in {"a", "area"} else "src") or "", attributes.get("rel") or "")

@@ -20,6 +20,7 @@ from pipeline.parse import directives
 from pipeline.parse.dates import any_date, is_plausible
 from pipeline.parse.directives import Directives
 from pipeline.parse.text import one_line, title_line
+from pipeline.web.refresh import Refresh, parse_refresh
 
 _SELECTOR: Final = (
     "title,h1,base[href],meta[content],link[rel][href],script[type],time[pubdate],[itemprop],a[rel~=author]"
@@ -74,6 +75,7 @@ class Metadata:
         language: BCP 47 tag; None where none is declared.
         base_href: of the first base element that has one, as written.
         canonical_hrefs: of all `link rel=canonical`, as written.
+        refresh: where the page leads by itself, as written; None where it stays.
         directives: of all meta elements for robots or for us.
         authors: names as printed, each once.
         published: the most trusted first.
@@ -84,6 +86,7 @@ class Metadata:
     language: str | None = None
     base_href: str | None = None
     canonical_hrefs: list[str] = field(default_factory=list)
+    refresh: str | None = None
     directives: Directives = field(default_factory=Directives)
     authors: list[str] = field(default_factory=list)
     published: list[Candidate] = field(default_factory=list)
@@ -125,6 +128,7 @@ def read_metadata(tree: LexborHTMLParser, agent: str) -> Metadata:
         language=next(filter(None, map(_language, (*languages, *_of(meta, ("content-language",))))), None),
         base_href=elements.base_href,
         canonical_hrefs=elements.canonical_hrefs,
+        refresh=elements.refresh.url if elements.refresh else None,
         directives=wish,
         authors=_names((*described.authors, *_of(meta, _AUTHORS), *microdata.authors)),
         published=[
@@ -145,6 +149,7 @@ class _Elements:
         self.headings: list[str] = []
         self.base_href: str | None = None
         self.canonical_hrefs: list[str] = []
+        self.refresh: Refresh | None = None
         self.meta: dict[str, list[str]] = {}
         self.described = _LinkedData()
         self.microdata = _Microdata()
@@ -152,6 +157,8 @@ class _Elements:
     def read(self, node: LexborNode, tag: str, attributes: Mapping[str, str | None]) -> None:
         if tag == "meta":
             self._read_meta(attributes)
+            if self.refresh is None and (attributes.get("http-equiv") or "").strip().lower() == "refresh":
+                self._read_refresh(node, attributes["content"] or "")
         elif tag == "title" and not (node.parent and node.parent.tag == "svg"):
             self.titles.append(node.text())
         elif tag == "h1":
@@ -164,6 +171,15 @@ class _Elements:
             self.described.read(node.text())
         if "itemprop" in attributes or tag in {"time", "a"}:
             self.microdata.read(node, attributes)
+
+    def _read_refresh(self, node: LexborNode, content: str) -> None:
+        """Read where the page leads; what is only for those without scripts leads nowhere."""
+        above = node.parent
+        while above is not None:
+            if above.tag in {"noscript", "template"}:
+                return
+            above = above.parent
+        self.refresh = parse_refresh(content)
 
     def _read_meta(self, attributes: Mapping[str, str | None]) -> None:
         for kind in ("name", "property", "itemprop", "http-equiv"):

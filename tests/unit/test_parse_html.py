@@ -40,6 +40,25 @@ def test_frames_are_links():
     assert ["https://n.test/f"] == list(parsed("<frameset><frame src=/f></frameset>").links.found)
 
 
+@pytest.mark.parametrize(
+    ("html", "links"),
+    [
+        ("<meta http-equiv=Refresh content='30; url=next'><a href=/z>", {"https://n.test/a/next": "refresh"}),
+        ("<base href=/d/><meta content='0;URL=\"x?a&amp;b\"' http-equiv=refresh>", {"https://n.test/d/x?a&b": "refresh"}),
+        ("<meta http-equiv=refresh content=''><meta http-equiv=refresh content=9;/>", {"https://n.test/": "refresh"}),
+        ("<meta http-equiv=refresh content=300><meta http-equiv=refresh content='0;/b'>", {}),
+        ("<noscript><meta http-equiv=refresh content='0;/nojs'></noscript>", {}),
+        ("<template><meta http-equiv=refresh content='0;/b'></template>", {}),
+        ("<meta name=refresh content='0;/b'>", {}),
+        ("<meta http-equiv=refresh content='0;javascript:x()'>", {}),
+    ],
+)  # fmt: skip
+def test_where_a_page_leads_by_itself_is_its_first_link(html, links):
+    """What stays for a while is a page, and its successor a link of it; what is for those without scripts is none."""
+    found = {url: link.rel for url, link in parsed(html).links.found.items()}
+    assert {**links, **({"https://n.test/z": ""} if "/z" in html else {})} == found
+
+
 def test_a_link_is_nofollow_only_where_every_element_says_so():
     """One editor's plain link outweighs a comment's nofollow."""
     links = parsed("""<a rel="NoFollow ugc" href=/1>x</a><a href=/2 rel=nofollow>x</a><a href=/2>x</a>""").links.found
