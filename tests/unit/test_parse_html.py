@@ -44,7 +44,10 @@ def test_frames_are_links():
     ("html", "links"),
     [
         ("<meta http-equiv=Refresh content='30; url=next'><a href=/z>", {"https://n.test/a/next": "refresh"}),
-        ("<base href=/d/><meta content='0;URL=\"x?a&amp;b\"' http-equiv=refresh>", {"https://n.test/d/x?a&b": "refresh"}),
+        (
+            "<base href=/d/><meta content='0;URL=\"x?a&amp;b\"' http-equiv=refresh>",
+            {"https://n.test/d/x?a&b": "refresh"},
+        ),
         ("<meta http-equiv=refresh content=''><meta http-equiv=refresh content=9;/>", {"https://n.test/": "refresh"}),
         ("<meta http-equiv=refresh content=300><meta http-equiv=refresh content='0;/b'>", {}),
         ("<noscript><meta http-equiv=refresh content='0;/nojs'></noscript>", {}),
@@ -52,7 +55,7 @@ def test_frames_are_links():
         ("<meta name=refresh content='0;/b'>", {}),
         ("<meta http-equiv=refresh content='0;javascript:x()'>", {}),
     ],
-)  # fmt: skip
+)
 def test_where_a_page_leads_by_itself_is_its_first_link(html, links):
     """What stays for a while is a page, and its successor a link of it; what is for those without scripts is none."""
     found = {url: link.rel for url, link in parsed(html).links.found.items()}
