@@ -6,7 +6,8 @@ import importlib.metadata
 import uuid
 from collections import deque
 
-from pipeline.delivery.api import Output, SourceRecord, replays_of
+from pipeline.delivery.api import ANSWERED_HEADER, Output, SourceRecord, replays_of
+from pipeline.delivery.record_size import header_bytes
 from pipeline.errors import InputError
 from pipeline.topics import DLQ_SUFFIX, TASKS
 
@@ -19,8 +20,8 @@ REASONS = frozenset(
 HEADER_PREFIX = "dlq-"
 MAX_HEADER_BYTES = 8 << 10
 MAX_MESSAGE_BYTES = 2 << 10
-CUT_HEADER_BYTES = 32
-"""Room for the header that says how much is missing."""
+COUNT_HEADER_BYTES = 40
+"""Room for a header that says how much is missing."""
 VERSION = importlib.metadata.version("headrace")
 # Names the ids of dead letters (RFC 9562 5.5); any fixed UUID serves.
 _NAMESPACE = uuid.UUID("6f0d7a5e-4a8b-5d5c-9c58-3d3f8f6b8d2e")
@@ -50,12 +51,20 @@ def dead_letter(record: SourceRecord, error: BaseException, *, group: str, stage
     """
     replays = replays_of(record.headers)
     headers = _described(record, reason_of(error), type(error).__name__, str(error), group, stage, attempts, replays)
-    room = MAX_HEADER_BYTES - sum(len(name) + len(value) for name, value in headers)
-    for name, value in record.headers:
-        size = len(name.encode()) + len(value or b"")
-        if not name.startswith(HEADER_PREFIX) and size <= room:
+    room = MAX_HEADER_BYTES - COUNT_HEADER_BYTES - sum(header_bytes(*header) for header in headers)
+    left_out = 0
+    # Ours first: without it a page that comes back would be counted twice. The sort keeps the order of the others.
+    for name, value in sorted(record.headers, key=lambda header: header[0] != ANSWERED_HEADER):
+        if name.startswith(HEADER_PREFIX):
+            continue
+        size = header_bytes(name, value)
+        if size <= room:
             headers.append((name, value or b""))
             room -= size
+        else:
+            left_out += 1
+    if left_out:
+        headers.append((HEADER_PREFIX + "headers-left-out", str(left_out).encode()))
     return Output(record.topic + DLQ_SUFFIX, record.value, record.key, record.partition, tuple(headers))
 
 
@@ -114,7 +123,7 @@ def cut(letter: Output, excess_bytes: int) -> Output:
     A source record may be larger than any topic takes once it is unpacked. The header `dlq-cut` says how many bytes
     are missing.
     """
-    left = max(0, len(letter.key or b"") + len(letter.value or b"") - excess_bytes - CUT_HEADER_BYTES)
+    left = max(0, len(letter.key or b"") + len(letter.value or b"") - excess_bytes - COUNT_HEADER_BYTES)
     key = None if letter.key is None else letter.key[:left]
     value = None if letter.value is None else letter.value[: left - len(key or b"")]
     missing = sum(len(part or b"") for part in letter[1:3]) - len(key or b"") - len(value or b"")

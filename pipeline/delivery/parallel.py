@@ -18,8 +18,9 @@ from pipeline.delivery.flights import Flight, Lane, Partition, Quarantine
 from pipeline.delivery.journal import MAX_CRASHES, InFlightJournal
 from pipeline.delivery.offsets import OffsetMap
 from pipeline.delivery.pending import RESTORING, SHOWN_RECORDS, STOPPED, PendingPartition, PendingRecord
+from pipeline.delivery.record_size import record_bytes
 from pipeline.delivery.runner import Runner, log
-from pipeline.delivery.transactions import Verdict, Work, record_bytes
+from pipeline.delivery.transactions import Verdict, Work
 from pipeline.errors import InputError
 from pipeline.state.changelog import Changelog
 from pipeline.state.store import PartitionStore

@@ -27,13 +27,13 @@ from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.own_transactions import OwnTransactions
 from pipeline.delivery.pace import Pace
 from pipeline.delivery.pending import PendingPartition
+from pipeline.delivery.record_size import record_bytes
 from pipeline.delivery.stable_offsets import StableOffsets
 from pipeline.delivery.start_watch import StartWatch
 from pipeline.delivery.transactions import (
     ReplacedError,
     TransactionalProducer,
     Verdict,
-    record_bytes,
 )
 from pipeline.delivery.watchdog import EndOffsets, IntakeWatch, Watchdog
 from pipeline.errors import BrokerError, BugError, ConfigurationError, InputError

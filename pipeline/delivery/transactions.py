@@ -14,6 +14,7 @@ from pipeline.delivery.api import Output
 from pipeline.delivery.exits import ExitCode, exit_unless_done
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.offsets import OffsetMap, encode
+from pipeline.delivery.record_size import record_bytes
 from pipeline.errors import BrokerError, BugError
 from pipeline.topics import LARGEST_RECORD_BYTES
 
@@ -23,7 +24,6 @@ HANG_MARGIN_S = 2.0
 TOPIC_WAIT_S = 2.0
 """How long a topic that the broker does not know may still be on its way. All were there when the worker began; the
 client's 30 s outlast the transaction, whose end would then be taken for a worker of the same name."""
-RECORD_OVERHEAD_BYTES = 512
 SHOWN_KEY_BYTES = 80
 
 GROUP_FENCED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"})
@@ -245,9 +245,3 @@ def _described(output: Output) -> str:
     origin = "/".join(headers[name].decode(errors="replace") for name in names if name in headers)
     what = f"the dead letter of {origin}" if origin else "a record"
     return f"{what}, {record_bytes(output)} bytes with key {(output.key or b'')[:SHOWN_KEY_BYTES]!r}"
-
-
-def record_bytes(output: Output) -> int:
-    """Upper bound of what the record takes on the wire, in bytes, uncompressed."""
-    headers = sum(len(name) + len(value) for name, value in output.headers)
-    return len(output.value or b"") + len(output.key or b"") + headers + RECORD_OVERHEAD_BYTES

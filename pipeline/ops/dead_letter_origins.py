@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from pipeline.contracts.codec import Codecs
 from pipeline.delivery.api import ANSWERED_HEADER, REPLAYS_HEADER, Output, is_answered
-from pipeline.delivery.transactions import record_bytes
+from pipeline.delivery.record_size import record_bytes
 from pipeline.errors import InputError
 from pipeline.ops.dead_letters import Letter
 from pipeline.topics import FETCHES, LANES, PAGES, TABLE, TASKS

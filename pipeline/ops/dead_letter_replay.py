@@ -18,7 +18,8 @@ from pipeline.delivery.api import Output
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.offsets import OffsetMap
 from pipeline.delivery.own_transactions import OwnTransactions
-from pipeline.delivery.transactions import ReplacedError, TransactionalProducer, Verdict, Work, record_bytes
+from pipeline.delivery.record_size import record_bytes
+from pipeline.delivery.transactions import ReplacedError, TransactionalProducer, Verdict, Work
 from pipeline.errors import BrokerError, InputError
 from pipeline.ops.dead_letter_origins import Refusal, unfit
 from pipeline.ops.dead_letter_reader import STALL_S, DeadLetterReader, Part

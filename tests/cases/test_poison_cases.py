@@ -204,3 +204,24 @@ def test_kaf_18_a_dead_letter_over_the_limit_is_cut_and_never_dropped(stage_fact
     )
     out = [row.value for row in reader(stage.toy.out).read_to_end() if row.value.startswith((b"v:", b"first:"))]
     assert 8 == len(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kaf_18_a_dead_letter_of_thousands_of_headers_fits(stage_factory, reader, offsets, broker, kind):
+    """KAF-18: each header costs its lengths too; the letter takes those that have room, and says how many had none."""
+    stage = stage_factory(kind, partitions=1, timer_s=0.0)
+    topic = stage.toy.inputs[0]
+    value = b"poison:" + bytes(1_200_000)  # packed, it is small enough for its topic; its letter is cut to the limit
+    stage.worker().start()
+    stage.assigned_to("a")
+    sender = Producer(
+        {"bootstrap.servers": broker.bootstrap, "message.max.bytes": 2 * len(value), "compression.type": "gzip"}
+    )
+    sender.produce(topic, value, b"k", headers=[("h", b"") for _ in range(7_800)])
+    assert 0 == sender.flush(REACH_S)
+    produce(broker.bootstrap, topic, [(b"good", b"v:v")])
+    group = offsets(stage.toy.group)
+    until(lambda: {0: 2} == group.committed(topic, 1), "everything committed", STALL_S)
+    (letter,) = reader(f"{topic}-dlq").read_to_end()
+    assert value[: -int(letter.headers["dlq-cut"])] == letter.value
+    assert int(letter.headers["dlq-headers-left-out"]) > 5_000

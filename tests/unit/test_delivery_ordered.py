@@ -22,7 +22,8 @@ from pipeline.delivery.journal import InFlightJournal
 from pipeline.delivery.metrics import DeliveryMetrics
 from pipeline.delivery.offsets import OffsetMap
 from pipeline.delivery.ordered import OrderedRunner
-from pipeline.delivery.transactions import Verdict, record_bytes
+from pipeline.delivery.record_size import record_bytes
+from pipeline.delivery.transactions import Verdict
 from pipeline.errors import BugError, InputError
 from pipeline.state.changelog import PlainRows, Restored
 from pipeline.state.store import PartitionStore

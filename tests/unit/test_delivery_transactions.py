@@ -13,7 +13,7 @@ from pipeline.delivery.api import Output
 from pipeline.delivery.exits import ExitCode
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.offsets import OffsetMap, encode
-from pipeline.delivery.transactions import ReplacedError, TransactionalProducer, Verdict, Work, record_bytes
+from pipeline.delivery.transactions import ReplacedError, TransactionalProducer, Verdict, Work
 from pipeline.errors import BrokerError, BugError
 
 IDENTITY = Identity("group", 3, "member", "instance")
@@ -249,12 +249,6 @@ def test_offsets_that_are_never_sent_end_the_process(producer, monkeypatch):
     ((message, code),) = calls
     assert "stage-0: sending offsets does not end" in message
     assert ExitCode.BROKER == code
-
-
-def test_the_size_of_a_record_is_never_underrated():
-    """Key, value and headers with room for what the batch adds."""
-    output = Output("t", b"v" * 100, b"k" * 10, -1, (("name", b"value"),))
-    assert record_bytes(output) > 100 + 10 + 9
 
 
 def test_a_group_without_members_is_fenced_by_the_transactional_id_alone(producer):
