@@ -145,6 +145,26 @@ class Frontier(Section):
     lease_s: float = Field(120.0, gt=0, description="a task that is out for so long is looked after")
 
 
+class ToldLimit(Section):
+    """A page that says "too many requests" or "prove that you are human", whatever its status; all given must hold."""
+
+    sources: str = Field("", description="pattern of source names, such as `news.*`; empty: any")
+    urls: str = Field("", description="glob over canonical URLs; empty: any")
+    statuses: list[int] = Field([200], min_length=1, description="any of these")
+    headers: dict[str, str] = Field(default_factory=dict, description="text that the field of this name holds")
+    contains: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list, description="any of these texts stands in the page"
+    )
+    pattern: str = Field("", description="RE2 expression that is found in the page; empty: none")
+    within_bytes: int = Field(16 << 10, ge=1, le=256 << 10, description="how much of the page is looked at")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not (self.headers or self.contains or self.pattern):
+            raise ValueError("one of headers, contains and pattern is needed: without, every page would be a refusal")
+        return self
+
+
 class Fetch(Section):
     """HTTP."""
 
@@ -171,6 +191,12 @@ class Fetch(Section):
     max_redirects: int = Field(10, ge=0, description="redirects followed over the whole chain")
     max_refresh_s: float = Field(
         5.0, ge=0, description="a page that leads to another one by itself (Refresh) within this time is a redirect"
+    )
+    told_limits: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")], ToldLimit] = Field(
+        default_factory=lambda: {
+            "cloudflare": ToldLimit(statuses=[200, 403, 503], headers={"cf-mitigated": "challenge"}),
+        },
+        description="answers that are refusals in disguise, by name; treated as 429",
     )
     allow_addresses: list[str] = Field(
         default_factory=list, description="networks reached although they are private: CIDR, or CIDR:port"

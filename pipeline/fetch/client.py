@@ -141,7 +141,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         limits: Limits | None = None,
-        wants: Callable[[Response], bool] = want_all,
+        wants: Callable[[Response], bool | Limits] = want_all,
     ) -> Response:
         """Ask for one URL, once.
 
@@ -150,7 +150,7 @@ class Client:
             headers: added to those that every request has.
             timeout_s: time for all of it; None takes the configured one.
             limits: what the body may cost; None takes the configured ones.
-            wants: called with the head; False leaves the body and closes its connection.
+            wants: called with the head; False leaves the body and closes its connection, limits read it by these.
 
         Raises:
             SiteError: there is no answer; `reason` as in `WireTransport.handle_async_request`, or `total_timeout`.
@@ -180,7 +180,7 @@ class Client:
             return await self._send(request, left_s, limits or self._limits, wants)
 
     async def _send(
-        self, request: httpx.Request, total_s: float, limits: Limits, wants: Callable[[Response], bool]
+        self, request: httpx.Request, total_s: float, limits: Limits, wants: Callable[[Response], bool | Limits]
     ) -> Response:
         if self._transport is None:
             raise RuntimeError("the client is not started")
@@ -195,7 +195,9 @@ class Client:
                     address=answer.extensions["address"],
                 )
                 try:
-                    if wants(response):
+                    wanted = wants(response)
+                    if wanted:
+                        limits = wanted if isinstance(wanted, Limits) else limits
                         rate = MinimumRate(self._settings.min_bytes_per_s, self._settings.min_rate_window_s)
                         response.body = await _read(answer, response, limits, rate)
                 except SiteError as exc:

@@ -71,9 +71,19 @@ class Ending:
     asked: Wishes = NOTHING
 
     @property
+    def is_refusal(self) -> bool:
+        """Whether the site complained of too many requests, by number or in words."""
+        return self.outcome == "RATE_LIMITED" or (self.outcome == "HTTP_ERROR" and self.status in OVERLOADED)
+
+    @property
     def is_overload(self) -> bool:
         """Whether the site complained of too many requests, named a time, or allows no request for now."""
-        return self.status in OVERLOADED or self.asked.rest_s is not None
+        return self.is_refusal or self.status in OVERLOADED or self.asked.rest_s is not None
+
+
+def told_limit(response: Response, rule: str, asked: Wishes) -> Ending:
+    """Say that an answer is a refusal, by the rule of this name, whatever its status is."""
+    return Ending("RATE_LIMITED", f"told:{rule}", status=response.status, address=response.address, asked=asked)
 
 
 def is_readable(response: Response) -> bool:

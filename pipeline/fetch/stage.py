@@ -25,12 +25,13 @@ from pipeline.errors import InputError
 from pipeline.fetch.address_limit import AddressLimiter
 from pipeline.fetch.body import Body
 from pipeline.fetch.client import Client, Response
-from pipeline.fetch.endings import OVERLOADED, Ending
+from pipeline.fetch.endings import Ending
 from pipeline.fetch.gate import DomainGate
 from pipeline.fetch.guard import AddressGuard
 from pipeline.fetch.holds import Holds
 from pipeline.fetch.robots_cache import RobotsCache, origin_of
 from pipeline.fetch.slots import GateClock
+from pipeline.fetch.told_limits import ToldLimits
 from pipeline.fetch.validators import NO_VALIDATORS, Validators, validators_of
 from pipeline.fetch.visit import Visit, Visitor
 from pipeline.web.domains import registrable_domain
@@ -62,7 +63,7 @@ class FetchStage:
         tls: a verifying context; None takes the usual certificate authorities.
 
     Attributes:
-        counters: since the worker started: `rate_limits_ignored`, `https_downgrades`.
+        counters: since the worker started: `rate_limits_ignored`, `https_downgrades`, `told_limit:` and a rule's name.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class FetchStage:
         self._holds = Holds(self._gate, codecs, now)
         self._visitor = Visitor(
             fetch,
+            told_limits=ToldLimits(fetch.told_limits),
             client=self._client,
             gate=self._gate,
             robots=self._robots,
@@ -173,6 +175,7 @@ class FetchStage:
             not_before_ms=task["not_before_ms"],
             dealt_at_ms=task["emitted_at_ms"],
             timeout_s=task["timeout_ms"] / 1000,
+            source=task["source"],
             is_urgent=task["priority"] <= URGENT_PRIORITY,
             retries_truncated=self._retries_truncated and task["attempt"] == 0,
         )
@@ -180,7 +183,7 @@ class FetchStage:
     def _rest(self, visit: Visit, ending: Ending) -> list[Change]:
         """Keep what is in the lane already from a site that asked for rest; the frontier hears of it only later."""
         pause_s = ending.asked.rest_s
-        if pause_s is None and ending.outcome in {"RATE_LIMITED", "HTTP_ERROR"} and ending.status in OVERLOADED:
+        if pause_s is None and ending.is_refusal:
             pause_s = self._unsaid_rest_s
         if pause_s is None:
             return self._holds.over(visit.domain, visit.partition)

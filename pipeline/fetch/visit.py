@@ -10,16 +10,19 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pipeline.config import Fetch
 from pipeline.errors import SiteError
 from pipeline.fetch import redirects
 from pipeline.fetch.address_limit import AddressBusy
+from pipeline.fetch.body import Limits
 from pipeline.fetch.client import Client, Response
-from pipeline.fetch.endings import OVERLOADED, Ending, judge, judge_error, wants_page
+from pipeline.fetch.endings import OVERLOADED, Ending, judge, judge_error, told_limit, wants_page
 from pipeline.fetch.gate import DomainGate
 from pipeline.fetch.robots_cache import RobotsCache
 from pipeline.fetch.slots import Deferred
+from pipeline.fetch.told_limits import ToldLimits
 from pipeline.fetch.transport import UNSENT, StaleMembership
 from pipeline.fetch.validators import NO_VALIDATORS, Validators
 from pipeline.fetch.wishes import NOTHING, Wishes, read_wishes
@@ -40,6 +43,7 @@ class Visit:
         delay_s: pause between requests to the domain.
         not_before_ms: earliest request, ms since the epoch.
         dealt_at_ms: what is known of the domain is from then, ms since the epoch; None for now.
+        source: name of the source that wished it; empty for none.
         timeout_s: time for all its requests; 0 for the configured one.
         is_urgent: whether it passes others of its domain.
         retries_truncated: whether a page that is not whole may be asked for again; else it is taken as it is.
@@ -50,6 +54,7 @@ class Visit:
         crawl_delay_s: what robots.txt asks for; None for nothing.
         response: the last answer.
         asked: what its headers ask for.
+        told: name of the rule by which it is a refusal in disguise; None where it is what its status says.
         robots_wish_ms: until when the answer that brought robots.txt asked to be left alone, ms since the epoch; None
             for nothing.
     """
@@ -63,6 +68,7 @@ class Visit:
     delay_s: float = 0.0
     not_before_ms: int = 0
     dealt_at_ms: int | None = None
+    source: str = ""
     timeout_s: float = 0.0
     is_urgent: bool = False
     retries_truncated: bool = False
@@ -72,6 +78,7 @@ class Visit:
     crawl_delay_s: float | None = None
     response: Response | None = None
     asked: Wishes = NOTHING
+    told: str | None = None
     robots_wish_ms: int | None = None
 
 
@@ -83,9 +90,10 @@ class Visitor:
         client: asks.
         gate: gives leave, and is told at once what a site asked for.
         robots: what holds for each origin.
+        told_limits: tell refusals in disguise.
         unsaid_rest_s: rest for a site that was overloaded and named no time.
         now: wall clock, s since the epoch.
-        counters: counts `rate_limits_ignored`.
+        counters: counts `rate_limits_ignored`, and `told_limit:` with the name of each rule that was met.
         wants: whether the body of an answer is to be read.
     """
 
@@ -96,6 +104,7 @@ class Visitor:
         client: Client,
         gate: DomainGate,
         robots: RobotsCache,
+        told_limits: ToldLimits,
         unsaid_rest_s: float,
         now: Callable[[], float],
         counters: Counter[str],
@@ -105,6 +114,7 @@ class Visitor:
         self._client = client
         self._gate = gate
         self._robots = robots
+        self._told_limits = told_limits
         self._unsaid_rest_s = unsaid_rest_s
         self._now = now
         self._counters = counters
@@ -185,12 +195,17 @@ class Visitor:
                     if hop:
                         return Ending("NETWORK_ERROR", "hop_deferred")
                     return self._deferred(Deferred(exc.not_before), "address_gate")
-            if not page.goes_on(response):
+            if visit.told is not None or not page.goes_on(response):
                 break
             visit.url = page.url
             denied = self._denied(visit)
             if denied is not None:
                 return denied
+        return self._judged(visit, response)
+
+    def _judged(self, visit: Visit, response: Response) -> Ending:
+        if visit.told is not None:
+            return told_limit(response, visit.told, visit.asked)
         return judge(
             response,
             url=visit.url.wire,
@@ -213,7 +228,7 @@ class Visitor:
                 visit.url.wire,
                 headers={**visit.validators.headers(), **cookies},
                 timeout_s=max(0.0, allowed_s - visit.spent_s),
-                wants=self._wants,
+                wants=partial(self._wanted, visit),
             )
         except SiteError as exc:
             visit.requests += exc.reason not in UNSENT
@@ -226,11 +241,20 @@ class Visitor:
         self._counters["rate_limits_ignored"] += visit.asked.limits_ignored
         # Before the slot is given back: whoever waits for it must know.
         visit.asked.heed(self._gate, visit.domain, visit.partition)
-        if response.status in OVERLOADED:
+        visit.told = self._told_limits.told(response, visit.url.href, visit.source)
+        if visit.told is not None:
+            self._counters[f"told_limit:{visit.told}"] += 1
+        if visit.told is not None or response.status in OVERLOADED:
             if visit.asked.rest_s is None:
                 self._gate.hold(visit.domain, visit.partition, self._gate.now() + self._unsaid_rest_s)
             self._gate.refuse(visit.domain, visit.partition)
         return response
+
+    def _wanted(self, visit: Visit, response: Response) -> bool | Limits:
+        """Say how much of a body is to be read: all of what may become a page, and what a rule must see."""
+        return self._wants(response) or (
+            self._told_limits.body_limits(response.status, visit.url.href, visit.source) or False
+        )
 
     def _with_robots_wish(self, visit: Visit, ending: Ending) -> Ending:
         """Tell what the answer that brought robots.txt asked for, too, while it holds."""

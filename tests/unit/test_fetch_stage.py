@@ -12,6 +12,7 @@ import pytest
 import zstandard
 
 from pipeline import topics
+from pipeline.config import ToldLimit
 from pipeline.delivery.api import ParallelStage
 from pipeline.errors import InputError
 from pipeline.fetch.slots import Deferred
@@ -534,6 +535,53 @@ async def test_a_retry_after_is_heard_on_any_answer(world):
     handled = await world.handle()
     assert (("HTTP_ERROR", "http_503"), True) == (handled.kind, handled.result.urgent)
     assert handled.outcome["retry_after_ms"] is not None
+
+
+TOLD = {
+    "told_limits": {
+        "humans": ToldLimit(statuses=[200, 403], contains=["are you human"], within_bytes=1000),
+        "wire": ToldLimit(statuses=[302], headers={"location": "/captcha"}, sources="wire"),
+    }
+}
+
+
+@pytest.mark.parametrize("configure", [TOLD])
+@pytest.mark.parametrize("status", ["200 OK", "403 Forbidden"])
+async def test_a_limit_that_is_told_in_a_page_is_one(world, status):
+    """It is no page, costs no attempt, and the site has rest: what is in the lane already goes back."""
+    world.site.answers["/a"] = response(b"<title>Are you human?</title>", 'ETag: "v1"', status=status)
+    handled = await world.handle()
+    assert (("RATE_LIMITED", "told:humans"), int(status[:3])) == (handled.kind, handled.outcome["status"])
+    assert ([], True, 1) == (handled.pages, handled.result.urgent, world.stage.counters["told_limit:humans"])
+    assert "h" in [change.table for change in handled.result.changes]
+    assert ("DEFERRED", "gate") == (await world.handle("/b")).kind
+
+
+@pytest.mark.parametrize("configure", [TOLD])
+async def test_rules_hold_for_their_sources_and_statuses(world):
+    """Of an error page no more is read than they look at, and a page that meets none is as it was."""
+    world.site.answers |= {
+        "/gate": redirect("/captcha"),
+        "/a": response(b"<p>Are you human? " + PAGE, status="404 Not Found"),
+        "/b": response(PAGE * 20, status="403 Forbidden"),
+    }
+    assert ("REDIRECTED", "") == (await world.handle("/gate", source="feed")).kind
+    assert (("HTTP_ERROR", "http_404"), 0) == (
+        (handled := await world.handle("/a")).kind,
+        handled.outcome["bytes_wire"],
+    )
+    handled = await world.handle("/b")
+    assert (("HTTP_ERROR", "http_403"), 1000) == (handled.kind, handled.outcome["bytes_decoded"])
+    assert ("RATE_LIMITED", "told:wire") == (await world.handle("/gate", source="wire")).kind
+
+
+@pytest.mark.parametrize("configure", [TOLD])
+async def test_a_site_that_names_a_time_in_its_refusal_gets_it(world):
+    """As with a 429."""
+    world.site.answers["/a"] = response(b"<p>Are you human?", "Retry-After: 120")
+    handled = await world.handle()
+    assert ("RATE_LIMITED", "told:humans") == handled.kind
+    assert 118 < handled.outcome["retry_after_ms"] / 1000 - time.time() <= 121
 
 
 async def test_validators_are_sent_and_304_is_an_ending(world):
