@@ -162,6 +162,7 @@ def domain_wait(wait: Row, now_ms: int) -> str:
         facts["since"] = rfc3339(facts["since_ms"])
     if "named_by_site" in facts:
         facts["cause"] = "the site has named a time" if facts["named_by_site"] else "backoff"
+    facts["last"] = f" (the last: {facts['trouble']})" if facts.get("trouble") else ""
     until = "" if wait["until_ms"] is None else _until(wait["until_ms"], now_ms)
     words = _WAITS.get(str(wait["why"]), str(wait["why"]))
     return printable(words.format(until=until, **facts))
@@ -172,7 +173,7 @@ _WAITS: Final = {
     "retry": "failed attempts: {attempts}; the pause after the last one ends {until}",
     "deferred": "fetch could not start it in time; it goes again {until}",
     "interval": "its next poll, number {poll}, is due {until}",
-    "backoff": "{cause}: incident {level} in a row, since {since}; no request before {until}",
+    "backoff": "{cause}: incident {level} in a row, since {since}{last}; no request before {until}",
     "hold": "the site has named a time: no request before {until}",
     "rate_limit": "the site's rate limit leaves a request every {delay}; the next one {until}",
     "slots": "{out} tasks of the domain are out, at most {window} may be: one has to end first",

@@ -40,6 +40,8 @@ LONGEST_WISH_MS: Final = 30 * 86_400_000
 LONG_PAUSE_MS: Final = 3_600_000
 """A pause that a site asks for is remembered from this length on, so that it doesn't count as age of its tasks."""
 MAX_LONG_PAUSES: Final = 8
+MAX_TROUBLE_CHARACTERS: Final = 63
+"""At most four bytes each, and one byte holds how many."""
 MAX_HOST_DELAYS: Final = 32
 """Hosts of one domain whose Crawl-delay is remembered; of more, the longest delays are kept."""
 
@@ -158,7 +160,7 @@ def after_outcome(
     its wish and the backoff of the steps before decides. A good answer to a request that started after
     the last incident ends the series.
     """
-    last_end_ms, hold_until_ms, level, began_ms, delays, learned_ms, response_ms, _, _, asked = pace
+    last_end_ms, hold_until_ms, level, began_ms, delays, learned_ms, response_ms, _, _, asked, trouble = pace
     if outcome["requests"] > 0:
         # A fetch worker's clock may be ahead; an end that lies in the future would only add to the pause.
         last_end_ms = max(last_end_ms, min(outcome["ended_at_ms"], now_ms))
@@ -170,19 +172,27 @@ def after_outcome(
     if incident and is_news:
         level += 1
         began_ms = now_ms
+        trouble = _trouble(outcome)
         steps = level if outcome["retry_after_ms"] is None else level - 1
         hold_until_ms = max(hold_until_ms, now_ms + backoff_pause_ms(domain, steps, first_backoff_ms))
         learned_ms = min(LONGEST_LEARNED_MS, 2 * max(learned_ms, granted_ms, SHORTEST_TAUGHT_MS))
     elif not incident and is_news and _is_good(outcome):
         level = 0
+        trouble = ""
         learned_ms = _recovered_ms(learned_ms, granted_ms)
     if wish_ms is not None:
         hold_until_ms = max(hold_until_ms, wish_ms)
         asked = _with_pause(asked, now_ms, wish_ms)
     return Pace(
         last_end_ms, hold_until_ms, level, began_ms, _host_delays(delays, host, outcome), learned_ms, response_ms,
-        *_share(pace, outcome, now_ms), asked,
+        *_share(pace, outcome, now_ms), asked, trouble,
     )  # fmt: skip
+
+
+def _trouble(outcome: Mapping[str, Any]) -> str:
+    """Return what an incident was, in a few words."""
+    words = (outcome["outcome"], outcome["status"], outcome["reason"])
+    return " ".join(str(word) for word in words if word)[:MAX_TROUBLE_CHARACTERS]
 
 
 def _wish_ms(outcome: Mapping[str, Any], now_ms: int) -> int | None:

@@ -382,6 +382,7 @@ class Pace(NamedTuple):
         share_ms: pause by which the requests that the site still allows are shared out; 0 for none.
         share_until_ms: when the site counts anew.
         asked: long pauses that the site has asked for, from and until, the last ones, the oldest first.
+        trouble: what the last incident was, outcome and reason, for people; empty after a good answer.
     """
 
     last_end_ms: int = 0
@@ -394,25 +395,30 @@ class Pace(NamedTuple):
     share_ms: int = 0
     share_until_ms: int = 0
     asked: tuple[tuple[int, int], ...] = ()
+    trouble: str = ""
 
 
 # version, last end, hold, level and begin of the backoff, learned, response, share and its end; then how many pauses
-# and hosts follow.
-_PACE = struct.Struct(">BQQIQIIQQBH")
+# and hosts follow, and how many bytes of trouble behind them.
+_PACE = struct.Struct(">BQQIQIIQQBHB")
 _ASKED = struct.Struct(">QQ")
 _HOST_DELAY = struct.Struct(">QH")
 
 
 def pack_pace(pace: Pace) -> bytes:
     """Pack a row of the domain book."""
-    last_end_ms, hold_until_ms, level, began_ms, delays, learned_ms, response_ms, share_ms, share_until_ms, asked = pace
+    (
+        last_end_ms, hold_until_ms, level, began_ms, delays, learned_ms, response_ms, share_ms, share_until_ms, asked,
+        said,
+    ) = pace  # fmt: skip
+    trouble = said.encode()
     head = _PACE.pack(
         PACKING, last_end_ms, hold_until_ms, level, began_ms, learned_ms, response_ms, share_ms, share_until_ms,
-        len(asked), len(delays),
+        len(asked), len(delays), len(trouble),
     )  # fmt: skip
     hosts = ((host.encode(), delay_ms) for host, delay_ms in delays)
     pauses = b"".join(_ASKED.pack(*pause) for pause in asked)
-    return head + pauses + b"".join(_HOST_DELAY.pack(delay_ms, len(host)) + host for host, delay_ms in hosts)
+    return head + pauses + b"".join(_HOST_DELAY.pack(delay_ms, len(host)) + host for host, delay_ms in hosts) + trouble
 
 
 def unpack_pace(packed: bytes) -> Pace:
@@ -420,7 +426,7 @@ def unpack_pace(packed: bytes) -> Pace:
     _check(packed)
     (
         _, last_end_ms, hold_until_ms, level, began_ms, learned_ms, response_ms, share_ms, share_until_ms,
-        pauses, hosts,
+        pauses, hosts, trouble_bytes,
     ) = _PACE.unpack_from(packed)  # fmt: skip
     at = _PACE.size + pauses * _ASKED.size
     asked = tuple((since_ms, until_ms) for since_ms, until_ms in _ASKED.iter_unpack(packed[_PACE.size : at]))
@@ -431,7 +437,7 @@ def unpack_pace(packed: bytes) -> Pace:
         delays.append((packed[at : (at := at + length)].decode(), delay_ms))
     return Pace(
         last_end_ms, hold_until_ms, level, began_ms, tuple(delays), learned_ms, response_ms, share_ms, share_until_ms,
-        asked,
+        asked, packed[at : at + trouble_bytes].decode(),
     )  # fmt: skip
 
 

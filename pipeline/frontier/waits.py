@@ -99,7 +99,8 @@ def _hold(insight: Insight, domain: str, pace: Pace) -> Wait:
     first_ms = politeness.milliseconds(insight.politeness.backoff_s)
     pauses_ms = {politeness.backoff_pause_ms(domain, steps, first_ms) for steps in (level, level - 1)}
     named = pace.hold_until_ms - began_ms not in pauses_ms
-    return Wait("backoff", pace.hold_until_ms, {"level": level, "since_ms": began_ms, "named_by_site": named})
+    facts = {"level": level, "since_ms": began_ms, "named_by_site": named, "trouble": pace.trouble}
+    return Wait("backoff", pace.hold_until_ms, facts)
 
 
 def own_wait(task: Task | None, due_ms: int, now_ms: int) -> list[Wait]:

@@ -8,6 +8,7 @@ from pipeline.cli.explain import explain
 from pipeline.cli.explanation import lines_of_url, verdict
 
 NOW_MS = 1_700_000_000_000
+TROUBLE = "RATE_LIMITED 200 told:mine"
 DOMAIN = {
     "known": True, "waiting": {"urgent": 0, "normal": 10_000, "bulk": 2}, "next_due_ms": {}, "out": 1,
     "delays_ms": {"configured": 1_000, "crawl_delay a.test": 90_000}, "parked": False, "waits": [], "crawls": [],
@@ -67,11 +68,13 @@ def told(*crawls, **fields):
             standing(
                 "waiting",
                 "backoff",
-                waits=[wait("backoff", NOW_MS + 61_500, level=2, since_ms=NOW_MS, named_by_site=False)],
+                waits=[
+                    wait("backoff", NOW_MS + 61_500, level=2, since_ms=NOW_MS, named_by_site=False, trouble=TROUBLE)
+                ],
             ),
             (
-                "not fetched yet: backoff: incident 2 in a row, since 2023-11-14T22:13:20.000Z; "
-                "no request before 2023-11-14T22:14:21.500Z (in 1.0 min)"
+                "not fetched yet: backoff: incident 2 in a row, since 2023-11-14T22:13:20.000Z "
+                "(the last: RATE_LIMITED 200 told:mine); no request before 2023-11-14T22:14:21.500Z (in 1.0 min)"
             ),
         ),
         (

@@ -183,15 +183,19 @@ def test_what_robots_txt_disallows_is_told():
 
 
 def test_a_domain_that_backs_off_holds_its_urls():
-    """With its time, its level and since when."""
+    """With its time, its level, since when, and what the trouble was; a good answer ends it."""
     bench = Bench(make_stage())
     bench.task(A)
     (lane,) = bench.emitted()
-    bench.outcome(lane, "RATE_LIMITED", status=429)
+    bench.outcome(lane, "RATE_LIMITED", status=200, reason="told:cloudflare")
     standing = told(bench, A)
     assert ("waiting", "backoff") == (standing.state, standing.why)
-    assert {"level": 1, "since_ms": START_MS, "named_by_site": False} == standing.waits[0].facts
+    trouble = "RATE_LIMITED 200 told:cloudflare"
+    assert {"level": 1, "since_ms": START_MS, "named_by_site": False, "trouble": trouble} == standing.waits[0].facts
     assert START_MS + 60_000 <= standing.waits[0].until_ms <= START_MS + 75_000
+    (lane,) = bench.emitted(75.0)
+    bench.outcome(lane, "FETCHED")
+    assert "" == bench.frontier.insight().pace("a.test").trouble
 
 
 def test_a_time_that_the_site_has_named_is_told_from_a_backoff_of_our_own():

@@ -27,8 +27,9 @@ NOW_MS = 1_700_000_000_000
 def outcome(**fields):
     """A good answer, but for `fields`."""
     record = {
-        "outcome": "FETCHED", "status": 200, "requests": 1, "started_at_ms": NOW_MS, "ended_at_ms": NOW_MS,
-        "retry_after_ms": None, "crawl_delay_ms": None, "rate_limit_reset_ms": None, "rate_limit_remaining": None,
+        "outcome": "FETCHED", "status": 200, "reason": "", "requests": 1, "started_at_ms": NOW_MS,
+        "ended_at_ms": NOW_MS, "retry_after_ms": None, "crawl_delay_ms": None, "rate_limit_reset_ms": None,
+        "rate_limit_remaining": None,
     }  # fmt: skip
     return {**record, **fields}
 

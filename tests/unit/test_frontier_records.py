@@ -81,7 +81,7 @@ SEEN = st.one_of(
 PACE = st.builds(
     Pace,
     *(MOMENT, MOMENT, COUNT, MOMENT, st.lists(st.tuples(TEXT, MOMENT), max_size=5).map(tuple)),
-    *(COUNT, COUNT, MOMENT, MOMENT, st.lists(st.tuples(MOMENT, MOMENT), max_size=8).map(tuple)),
+    *(COUNT, COUNT, MOMENT, MOMENT, st.lists(st.tuples(MOMENT, MOMENT), max_size=8).map(tuple), st.text(max_size=63)),
 )
 ASK = st.builds(Ask, COUNT, MOMENT, MOMENT, COUNT)
 GIVEN = st.builds(GivenRow, MOMENT, MOMENT, COUNT, MOMENT, st.lists(ASK, max_size=5).map(tuple))
