@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -45,6 +46,13 @@ READABLE: Final = frozenset(
     }
 )
 """Media types that parsing can read; none named may be any of them. `+xml` and `+json` of application and text too."""
+ANY_FILE: Final = frozenset({
+    "application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream",
+})  # fmt: skip
+"""What servers send a file as whose name they don't know: sitemaps and feeds among them, packed ones above all."""
+_FEED_FILE: Final = re.compile(
+    r"\A[^?#]*(?:\.(?:xml|rss|atom|rdf)(?:\.gz)?|\.txt\.gz|/[^/?#]*sitemap[^/?#]*\.gz)(?:\?|\Z)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +94,24 @@ def told_limit(response: Response, rule: str, asked: Wishes) -> Ending:
     return Ending("RATE_LIMITED", f"told:{rule}", status=response.status, address=response.address, asked=asked)
 
 
-def is_readable(response: Response) -> bool:
-    """Whether parsing can read the response's type."""
+def is_readable(response: Response, url: str) -> bool:
+    """Whether parsing can read the response's type, or what a file of its name is in spite of it.
+
+    Args:
+        response: with its head.
+        url: that was asked for.
+    """
     media_type = response.media_type
     if media_type in READABLE:
         return True
+    if media_type in ANY_FILE:
+        return _FEED_FILE.search(url) is not None
     return media_type.startswith(("application/", "text/")) and media_type.endswith(("+xml", "+json"))
 
 
-def wants_page(response: Response) -> bool:
-    """Whether the body of the response would become a page."""
-    return response.status == 200 and is_readable(response)
+def wants_page(response: Response, url: str) -> bool:
+    """Whether the body of the response would become a page; arguments as of `is_readable`."""
+    return response.status == 200 and is_readable(response, url)
 
 
 def judge(
@@ -138,7 +153,7 @@ def judge(
     elif status == 429:
         outcome = "RATE_LIMITED"
     elif status == 200:
-        outcome, reason = _judge_page(response, retry_truncated=retry_truncated)
+        outcome, reason = _judge_page(response, url, retry_truncated=retry_truncated)
         if outcome == "FETCHED":
             location = refresh_target(response, url, longest_refresh_s)
             if location is not None:
@@ -165,8 +180,8 @@ def _chain_fault(response: Response, location: str, asked: Collection[str], max_
     return "too_many_redirects" if len(asked) > max_redirects else ""
 
 
-def _judge_page(response: Response, *, retry_truncated: bool) -> tuple[Outcome, str]:
-    if not is_readable(response):
+def _judge_page(response: Response, url: str, *, retry_truncated: bool) -> tuple[Outcome, str]:
+    if not is_readable(response, url):
         return "REFUSED", "content_type"
     if response.error is not None:
         return _outcome_of(response.error), response.error.reason

@@ -94,7 +94,7 @@ class Visitor:
         unsaid_rest_s: rest for a site that was overloaded and named no time.
         now: wall clock, s since the epoch.
         counters: counts `rate_limits_ignored`, and `told_limit:` with the name of each rule that was met.
-        wants: whether the body of an answer is to be read.
+        wants: whether the body of an answer from a URL is to be read.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Visitor:
         unsaid_rest_s: float,
         now: Callable[[], float],
         counters: Counter[str],
-        wants: Callable[[Response], bool] = wants_page,
+        wants: Callable[[Response, str], bool] = wants_page,
     ) -> None:
         self._settings = settings
         self._client = client
@@ -252,7 +252,7 @@ class Visitor:
 
     def _wanted(self, visit: Visit, response: Response) -> bool | Limits:
         """Say how much of a body is to be read: all of what may become a page, and what a rule must see."""
-        return self._wants(response) or (
+        return self._wants(response, visit.url.wire) or (
             self._told_limits.body_limits(response.status, visit.url.href, visit.source) or False
         )
 

@@ -75,8 +75,19 @@ def test_a_page_is_a_200_with_a_body_that_can_be_read():
 )
 def test_bodies_are_read_by_their_type(content_type, readable):
     """A film is not downloaded to be thrown away."""
-    assert readable == wants_page(answer(200, ("Content-Type", content_type)))
-    assert not wants_page(answer(404, ("Content-Type", content_type)))
+    assert readable == wants_page(answer(200, ("Content-Type", content_type)), URL)
+    assert not wants_page(answer(404, ("Content-Type", content_type)), URL)
+
+
+@pytest.mark.parametrize("content_type", ["application/x-gzip", "application/gzip", "application/octet-stream"])
+def test_sitemaps_and_feeds_are_read_though_they_are_sent_as_any_file(content_type):
+    """Many servers know a packed file by nothing but that; its name tells what it is."""
+    file = answer(200, ("Content-Type", content_type))
+    for name in ("/sitemap.xml.gz", "/sitemap_3.xml.gz?x=1", "/SITEMAP-news.gz", "/urls.txt.gz", "/feed.rss", "/a.xml"):
+        assert wants_page(file, f"http://site.test{name}")
+        assert ("FETCHED", "") == kind(file, url=f"http://site.test{name}")
+    for name in ("/", "/linux.tar.gz", "/sitemap/linux.tgz", "/a.gz", "/get?file=sitemap.xml.gz", "/a.exe"):
+        assert not wants_page(file, f"http://site.test{name}")
 
 
 def test_a_page_that_is_not_whole_is_asked_for_once_more():
