@@ -20,7 +20,7 @@ from pipeline.config import Fetch
 from pipeline.errors import SiteError
 from pipeline.fetch.address_limit import AddressLimiter
 from pipeline.fetch.body import Body, BodyTooLarge, Limits, read_body
-from pipeline.fetch.guard import AddressGuard, GuardedResolver
+from pipeline.fetch.guard import AddressGuard, GuardedResolver, RefusedAddress
 from pipeline.fetch.minimum_rate import MinimumRate, RatedChunks
 from pipeline.fetch.transport import WireTransport
 
@@ -178,6 +178,25 @@ class Client:
         left_s = total_s - (time.monotonic() - began_s)
         with await self._limiter.acquire(addresses):
             return await self._send(request, left_s, limits or self._limits, wants)
+
+    async def refusal(self, url: str) -> RefusedAddress | None:
+        """Return why nobody may connect to the host of a URL; None where one may, or where its name has no address.
+
+        Args:
+            url: a wire URL.
+        """
+        if self._transport is None:
+            raise RuntimeError("the client is not started")
+        origin = _origin(url[: url.index("/", len("https://")) + 1])
+        host, port = origin.raw_host.decode("ascii"), origin.port or DEFAULT_PORTS[origin.scheme]
+        try:
+            if await self._transport.addresses(host, port, self._settings.connect_s) == [host]:
+                self._guard.check(host, port)  # no resolver is asked for what is an address
+        except RefusedAddress as exc:
+            return exc
+        except SiteError:
+            pass
+        return None
 
     async def _send(
         self, request: httpx.Request, total_s: float, limits: Limits, wants: Callable[[Response], bool | Limits]

@@ -149,6 +149,10 @@ class Visitor:
             return self._deferred(robots, "robots_gate")
         visit.robots_wish_ms = robots.wish_until_ms
         if robots.state == "CLOSED":
+            # Where nobody may connect to the host, robots.txt is not what is missing, and no later attempt will do.
+            refusal = await self._client.refusal(visit.url.wire) if robots.status is None else None
+            if refusal is not None:
+                return judge_error(refusal)
             return Ending("ROBOTS_UNREACHABLE", robots.reason, robots.status, not_before_ms=robots.expires_at_ms)
         if robots.rules is None:
             return None

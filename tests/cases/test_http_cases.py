@@ -141,12 +141,12 @@ async def test_http_08_private_addresses_are_not_reached(world, monkeypatch):
             assert "REDIRECTED" == hop.outcome["outcome"]
         for url in ("http://169.254.169.254/latest/meta-data/", inside.url("/"), inside.url("/", "inside.test")):
             handled = await world.handle_url(url)
-            assert ("ROBOTS_UNREACHABLE", "blocked_address") == handled.kind
+            assert ("REFUSED", "blocked_address", 0) == (*handled.kind, handled.outcome["requests"])
         world.site.answers["robots.site.test/robots.txt"] = redirect(inside.url("/"))
         handled = await world.handle("/", host="robots.site.test")
         assert ("ROBOTS_UNREACHABLE", "blocked_address") == handled.kind
 
-        answers = iter([["203.0.113.7"], ["127.0.0.2"], ["8.8.8.8", "10.0.0.5"]])
+        answers = iter([["203.0.113.7"], ["127.0.0.2"], ["127.0.0.2"], ["203.0.113.7"], ["8.8.8.8", "10.0.0.5"]])
         tried = []
 
         async def resolve(host, port, **_):
@@ -159,20 +159,25 @@ async def test_http_08_private_addresses_are_not_reached(world, monkeypatch):
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
         monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", connect)
-        for name, reason in (
-            ("first", "blocked_address"), ("second", "blocked_address"), ("mixed", "connect")
-        ):  # fmt: skip
+        for name, kind in {
+            "first": ("REFUSED", "blocked_address"),
+            "second": ("REFUSED", "blocked_address"),
+            "mixed": ("ROBOTS_UNREACHABLE", "connect"),
+        }.items():
             handled = await world.handle_url(f"http://{name}.example:{inside.port}/")
-            assert ("ROBOTS_UNREACHABLE", reason) == handled.kind
+            assert kind == handled.kind
         assert ["8.8.8.8"] == tried
         assert 0 == inside.connections
 
 
-@pytest.mark.parametrize("configure", [{"robots": False}])
-async def test_http_08_the_outcome_is_final(world):
-    """A blocked address will be blocked tomorrow."""
-    handled = await world.handle_url("http://169.254.169.254/latest/meta-data/")
-    assert ("REFUSED", "blocked_address", 0) == (*handled.kind, handled.outcome["requests"])
+@pytest.mark.parametrize("robots", [True, False])
+async def test_http_08_the_outcome_is_final(robots):
+    """A blocked address will be blocked tomorrow; that its robots.txt could not be had is not what is wrong with it."""
+    async with fetch_world(robots=robots) as world:
+        for url in ("http://169.254.169.254/latest/meta-data/", "http://[::ffff:10.0.0.1]/", "http://localhost:25/"):
+            handled = await world.handle_url(url)
+            assert ("REFUSED", 0) == (handled.outcome["outcome"], handled.outcome["requests"])
+            assert handled.outcome["reason"] in {"blocked_address", "blocked_port"}
 
 
 async def test_http_10_a_304_is_neither_a_redirect_nor_an_error_nor_a_page(world):
