@@ -11,7 +11,10 @@ from pipeline.cli.options import config_option, json_option, print_json
 from pipeline.config import Settings, client_options, load
 from pipeline.local.stack import with_local_addresses
 from pipeline.ops import topics as ops
-from pipeline.topics import all_names
+from pipeline.ops.changelog_records import forget as write_deletion
+from pipeline.ops.changelog_records import read_record
+from pipeline.ops.control import place_of
+from pipeline.topics import CHANGELOGS, all_names
 
 
 @click.group()
@@ -35,6 +38,34 @@ def apply(config_file: Path | None, as_json: bool) -> None:
     """Create missing topics and set their configuration; refuse another partition count."""
     settings = _settings(config_file)
     _report(ops.apply(client_options(settings.broker), settings), "mended: ", as_json=as_json)
+
+
+@topics.command()
+@click.argument("place", metavar="TOPIC/PARTITION/OFFSET")
+@click.option("--yes", is_flag=True, help="Do it; without it the record is only shown.")
+@config_option
+def forget(place: str, yes: bool, config_file: Path | None) -> None:
+    """Delete the row that one record of a changelog has written.
+
+    For a record that is not Headrace's and stops a stage at its start, which names the place. What stood in the row
+    before is lost with it.
+    """
+    settings = _settings(config_file)
+    try:
+        topic, partition, offset = place_of(
+            place, {topic.name: topic for topic in CHANGELOGS.values()}, with_offset=True
+        )
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint="PLACE") from exc
+    options = client_options(settings.broker)
+    record = read_record(options, topic, partition, offset)
+    held = "a deletion" if record.value_bytes is None else f"{record.value_bytes} bytes"
+    click.echo(f"{place}: key {record.key!r}, {held}")
+    if yes:
+        write_deletion(options, record)
+        click.echo("its row is deleted; start the stage's workers again")
+    else:
+        click.echo("nothing was changed; --yes deletes its row")
 
 
 def _settings(config_file: Path | None) -> Settings:

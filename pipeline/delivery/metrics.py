@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from faust.types import TP
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from pipeline.state.changelog import Restored
+
 TRANSACTION_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15)
 LATENCY_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15, 60, 300)
 
@@ -37,6 +39,7 @@ class DeliveryMetrics:
             stage
         )
         self.restored = counter("restored_changes", "Changelog records read at assignments.").labels(stage)
+        self.foreign = counter("foreign_changes", "Changelog records of no table of ours, passed over.").labels(stage)
         self.restore_s = counter("restore_seconds", "Time spent reading changelogs.").labels(stage)
         self.in_flight = gauge("in_flight", "Records started and not finished.").labels(stage)
         self.assigned = gauge("assigned_partitions", "Partition numbers this worker owns.").labels(stage)
@@ -65,3 +68,9 @@ class DeliveryMetrics:
     def dead_letter(self, reason: str) -> None:
         """Count one."""
         self._dead_letters.labels(self._stage, reason).inc()
+
+    def note_restore(self, restored: Restored) -> None:
+        """Count what was read to bring a store up to its changelog."""
+        self.restored.inc(restored.records)
+        self.restore_s.inc(restored.seconds)
+        self.foreign.inc(restored.foreign)

@@ -185,8 +185,7 @@ class OrderedRunner(Runner):
             return False
         for topic, entry in slot.inputs.items():
             self._journal.settled(TP(topic, slot.number), entry.position)
-        self.metrics.restored.inc(restored.records)
-        self.metrics.restore_s.inc(restored.seconds)
+        self.metrics.note_restore(restored)
         slot.view = StagedView(store, self._tables)
         slot.logic = self._stage.open(slot.number, slot.view, now)
         return True

@@ -116,8 +116,7 @@ class ParallelRunner(Runner):
         if restored is None or not self._current(assignment):  # closed here: the next one to open it is behind us
             store.close()
             return None
-        self.metrics.restored.inc(restored.records)
-        self.metrics.restore_s.inc(restored.seconds)
+        self.metrics.note_restore(restored)
         return store
 
     def _partition(self, tp: TP, assignment: Assignment) -> Partition:

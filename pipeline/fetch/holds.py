@@ -45,7 +45,7 @@ class Holds:
         """The partition is ours: tell the gate what its domains wanted."""
         self.closed(partition)
         for key, value in view.items(TABLE) if view is not None else ():
-            domain = key.decode()
+            domain = key.decode(errors="replace")  # no domain of ours has a replacement character
             try:
                 until_ms: int = self._decode(value)["expires_at_ms"]
             except InputError as exc:

@@ -17,6 +17,7 @@ from pipeline.frontier.records import (
     RECURRING,
     SEEN,
     SEPARATOR,
+    TABLES,
     USAGE,
     WAITING,
     PlaceKind,
@@ -51,6 +52,8 @@ class KeptRows:
         self.overflowed = False
 
     # ---- as a store that is restored
+
+    tables: Final = TABLES
 
     def apply(
         self, changes: Mapping[tuple[str, bytes], bytes | None], applied: int, now: float, changed: int | None = None

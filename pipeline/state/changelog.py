@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pipeline.errors import BrokerError
-from pipeline.state.view import from_changelog
+from pipeline.state.chunk import Chunk, Tally
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +32,15 @@ class RowCodec(Protocol):
         ...
 
     def unwrap(self, value: bytes) -> bytes:
-        """Return the row of a record value."""
+        """Return the row of a record value. Raises InputError where it holds none."""
         ...
 
 
 class Restorable(Protocol):
     """What can be brought up to a changelog; `PartitionStore` says what the names mean."""
+
+    @property
+    def tables(self) -> Collection[str]: ...
 
     applied: int
     written_at: float
@@ -60,24 +63,17 @@ class PlainRows:
 
 
 class Restored(NamedTuple):
-    """What a restore did: records read and seconds taken."""
+    """What a restore did.
+
+    Attributes:
+        records: changes that were read.
+        seconds: that it took.
+        foreign: records that were passed over, since no table has such rows: somebody else wrote them.
+    """
 
     records: int
     seconds: float
-
-
-class _Chunk(NamedTuple):
-    """What one read brought.
-
-    Attributes:
-        changes: the newest change of each row.
-        position: after what was read.
-        offsets: of the records, ascending.
-    """
-
-    changes: dict[tuple[str, bytes], bytes | None]
-    position: int
-    offsets: list[int]
+    foreign: int = 0
 
 
 class Changelog:
@@ -124,32 +120,29 @@ class Changelog:
         Raises:
             BrokerError: an open transaction below the target does not end: what it holds back is not known, and without
                 it the state would be wrong.
+            ConfigurationError: the newest change of a row can't be read: without it the state would be wrong. A later
+                change of the same row, a deletion too, makes good for it.
         """
         began_s = time.monotonic()
         while wanted():
             try:
-                records = self._restore(store, partition, now, wanted)
+                tally = self._restore(store, partition, now, wanted)
             except KafkaException as exc:  # leader moving, broker away: go on from what the store has
                 log.warning("restore of %s/%d goes on after: %s", self.topic, partition, exc)
                 time.sleep(RETRY_PAUSE_S)
             else:
-                return None if records is None else Restored(records, time.monotonic() - began_s)
+                return None if tally is None else Restored(tally.records, time.monotonic() - began_s, tally.foreign)
         return None
 
-    def _restore(self, store: Restorable, partition: int, now: float, wanted: Callable[[], bool]) -> int | None:
+    def _restore(self, store: Restorable, partition: int, now: float, wanted: Callable[[], bool]) -> Tally | None:
         low, target = self._watermarks(partition)
-        if store.applied > target:
-            log.warning("state of partition %d is ahead of %s: rebuilt", partition, self.topic)
-            store.wipe()
-        elif store.applied and now - store.written_at > self._delete_retention_s:
-            log.warning("state of partition %d is older than the deletions kept in %s: rebuilt", partition, self.topic)
-            store.wipe()
+        self._wipe_what_is_past_trust(store, partition, target, now)
         # The last change that the store holds is read once more: its transaction may have been aborted from outside, as
         # an operator does with one that hangs, after the worker had been told that it was committed.
         confirm = store.changed - 1 if store.changed > low else None
-        position, records = max(store.applied, low) if confirm is None else confirm, 0
+        position, tally = max(store.applied, low) if confirm is None else confirm, Tally()
         if position >= target:
-            return records
+            return tally
         progress = _Progress(f"{self.topic}/{partition}", position, target)
         consumer = Consumer(
             {
@@ -167,7 +160,7 @@ class Changelog:
             consumer.assign([TopicPartition(self.topic, partition, position)])
             moved_s = time.monotonic()
             while position < target and wanted():
-                chunk = self._read(consumer, position)
+                chunk = self._read(consumer, partition, position, store.tables)
                 if chunk.position > position:
                     moved_s = time.monotonic()
                 elif time.monotonic() - moved_s > self._standstill_s:
@@ -178,31 +171,42 @@ class Changelog:
                         log.warning("state of partition %d holds what %s does not: rebuilt", partition, self.topic)
                         store.wipe()
                         return self._restore(store, partition, now, wanted)
-                    confirm, records = None, -1  # not counted: the store has it
-                position, records = chunk.position, records + len(chunk.offsets)
-                if chunk.changes or position >= target:
-                    store.apply(chunk.changes, position, now, chunk.offsets[-1] + 1 if chunk.offsets else None)
-                progress.show(position, records)
+                    confirm, tally.records = None, -1  # not counted: the store has it
+                position = chunk.position
+                tally.add(chunk)
+                _apply(store, chunk, tally, now, is_last=position >= target)
+                progress.show(position, tally.records)
         finally:
             consumer.close()
-        return records if position >= target else None
+        if position < target:
+            return None
+        tally.check(f"{self.topic}/{partition}")
+        return tally
 
-    def _read(self, consumer: Consumer, position: int) -> _Chunk:
-        changes: dict[tuple[str, bytes], bytes | None] = {}
-        offsets: list[int] = []
+    def _wipe_what_is_past_trust(self, store: Restorable, partition: int, target: int, now: float) -> None:
+        if store.applied > target:
+            log.warning("state of partition %d is ahead of %s: rebuilt", partition, self.topic)
+            store.wipe()
+        elif store.applied and now - store.written_at > self._delete_retention_s:
+            log.warning("state of partition %d is older than the deletions kept in %s: rebuilt", partition, self.topic)
+            store.wipe()
+
+    def _read(self, consumer: Consumer, partition: int, position: int, tables: Collection[str]) -> Chunk:
+        chunk = Chunk(position, tables, self.rows.unwrap)
         for message in consumer.consume(CHUNK_RECORDS, CONSUME_S):
             error, offset = message.error(), message.offset() or 0
             if error is None:
-                value = message.value()
-                row = None if value is None else self.rows.unwrap(value)
-                changes[from_changelog(message.key() or b"")] = row
-                position = offset + 1
-                offsets.append(offset)
+                chunk.add(message.key() or b"", message.value(), offset)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the public name of the constant
-                position = max(position, offset)
+                chunk.position = max(chunk.position, offset)
             else:
                 raise KafkaException(error)
-        return _Chunk(changes, position, offsets)
+        if chunk.foreign:
+            log.error(
+                "%s/%d: %d records are of no table of ours and are passed over, the first at offset %d",
+                self.topic, partition, len(chunk.foreign), chunk.foreign[0],
+            )  # fmt: skip
+        return chunk
 
     def _stands_still(self, partition: int, position: int, target: int) -> str:
         return (
@@ -219,6 +223,14 @@ class Changelog:
         finally:
             consumer.close()
         return low, high
+
+
+def _apply(store: Restorable, chunk: Chunk, tally: Tally, now: float, *, is_last: bool) -> None:
+    if tally.refused:  # what the store stands for ends before it: the next restore must meet it again
+        before = min(refused.offset for refused in tally.refused.values())
+        store.apply(chunk.changes, min(store.applied, before), now, min(store.changed, before))
+    elif chunk.changes or is_last:
+        store.apply(chunk.changes, chunk.position, now, chunk.offsets[-1] + 1 if chunk.offsets else None)
 
 
 class _Progress:

@@ -38,6 +38,11 @@ class PartitionStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._open()
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of all tables."""
+        return self._tables
+
     def _open(self) -> None:
         memory = shared_memory()
         options = memory.options()

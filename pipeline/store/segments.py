@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from pipeline.delivery.api import Output, SourceRecord, StateView
-from pipeline.errors import ConfigurationError
-from pipeline.topics import DOCUMENTS
+from pipeline.errors import ConfigurationError, InputError
+from pipeline.topics import DOCUMENTS, SEGMENTS
 
 MANIFEST = "m"
 TABLES = (MANIFEST,)
@@ -127,10 +127,16 @@ class SegmentPartition:
         self._temporary.mkdir(parents=True, exist_ok=True)
         for path in self._temporary.glob(f"{self._prefix}*"):
             row = self._view.get(MANIFEST, path.stem.encode())
-            if row is not None and _sha256(path.read_bytes()) == self._decode_segment(row)["sha256"]:
+            if row is not None and _sha256(path.read_bytes()) == self._manifest(row, path.stem)["sha256"]:
                 self._publish(path, path.stem)
             else:
                 path.unlink()
+
+    def _manifest(self, row: bytes, name: str) -> dict[str, Any]:
+        try:
+            return self._decode_segment(row)
+        except InputError as exc:
+            raise ConfigurationError(f"{SEGMENTS.name}, row of {name}: {exc}") from exc
 
     def _publish(self, path: Path, name: str) -> None:
         target = self._directory / name

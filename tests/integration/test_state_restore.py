@@ -7,7 +7,8 @@ import uuid
 
 import pytest
 
-from pipeline.errors import BrokerError
+from pipeline.errors import BrokerError, ConfigurationError, InputError
+from pipeline.ops.changelog_records import forget, read_record
 from pipeline.state.changelog import Changelog, PlainRows
 from pipeline.state.store import PartitionStore
 from pipeline.state.view import changelog_key
@@ -217,3 +218,69 @@ def test_a_worker_that_lost_its_disk_goes_on_as_if_nothing_had_happened(stage_fa
     for partition in (0, 1):
         numbers = [int(row.value.split(b":")[1]) for row in firsts if row.partition == partition]
         assert list(range(1, len(numbers) + 1)) == sorted(numbers)
+
+
+def foreign(broker, log, key, value=b"something"):
+    """Write a record as anybody may who can write there."""
+    with transaction(broker.bootstrap, f"stranger-{uuid.uuid4().hex}") as writer:
+        writer.produce(log.topic, value, key)
+        writer.flush(10)
+        writer.commit_transaction(10)
+
+
+@pytest.mark.parametrize("key", [b"a.test", b"", b"\xff\x00"])
+def test_a_record_of_no_table_is_passed_over_and_counted(broker, log, store, caplog, key):
+    """Somebody else's record is no change of ours: it must not stop a stage at its next start."""
+    change(broker, log, {b"a": b"1"})
+    foreign(broker, log, key)
+    change(broker, log, {b"b": b"1"})
+    restored = log.restore(store, 0, NOW_S, always)
+    assert {b"a": b"1", b"b": b"1"} == rows_of(store)
+    assert (2, 1) == (restored.records, restored.foreign)
+    assert f"{log.topic}/0: 1 records are of no table of ours and are passed over, the first at offset 2" in caplog.text
+    assert (0, 0) == log.restore(store, 0, NOW_S, always)[::2]
+
+
+class PickyRows(PlainRows):
+    """Refuses what does not look like a row."""
+
+    def unwrap(self, value):
+        if not value.isdigit():
+            raise InputError("undecodable", "byte 0: not a row")
+        return value
+
+
+def test_a_row_that_can_not_be_read_ends_the_restore_with_its_place_until_it_is_forgotten(broker, log, store):
+    """What it wrote over is not known: to go on would fetch a URL twice or lose one. The message leads to the cure."""
+    options = {"bootstrap.servers": broker.bootstrap}
+    picky = Changelog(options, log.topic, PickyRows(), RETENTION_S)
+    change(broker, log, {b"a": b"1", b"b": b"1"})
+    foreign(broker, log, b"sb")
+    change(broker, log, {b"c": b"1"})
+    for _ in range(2):  # the next start meets it again
+        with pytest.raises(ConfigurationError, match=rf"{log.topic}/0/3, key b'sb': byte 0: not a row"):
+            picky.restore(store, 0, NOW_S, always)
+    record = read_record(options, log.topic, 0, 3)
+    assert (b"sb", len(b"something")) == (record.key, record.value_bytes)
+    forget(options, record)
+    picky.restore(store, 0, NOW_S, always)
+    assert {b"a": b"1", b"c": b"1"} == rows_of(store)
+    assert 0 == picky.restore(store, 0, NOW_S, always).records
+
+
+def test_a_row_that_was_written_again_after_one_that_can_not_be_read_makes_good_for_it(broker, log, store):
+    """Only the newest change of a row counts."""
+    foreign(broker, log, b"sa")
+    change(broker, log, {b"a": b"2"})
+    Changelog({"bootstrap.servers": broker.bootstrap}, log.topic, PickyRows(), RETENTION_S).restore(
+        store, 0, NOW_S, always
+    )
+    assert {b"a": b"2"} == rows_of(store)
+
+
+@pytest.mark.parametrize(("offset", "said"), [(99, "has offsets 0 to 1"), (1, "no record that is committed")])
+def test_only_a_record_that_is_there_can_be_forgotten(broker, log, offset, said):
+    """A mistyped place deletes nothing; a transaction's marker is no record."""
+    change(broker, log, {b"a": b"1"})
+    with pytest.raises(ConfigurationError, match=said):
+        read_record({"bootstrap.servers": broker.bootstrap}, log.topic, 0, offset)
