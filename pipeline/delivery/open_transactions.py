@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pipeline.delivery.cluster_client import ClusterClient, Places, check
 from pipeline.delivery.transaction_requests import DescribeProducersRequest, DescribeTransactionsRequest
@@ -14,6 +15,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 REAPER_S = 10.0
 """How often a coordinator looks for overdue transactions (its property's default)."""
 NO_TRANSACTION = -1
+NUMBER: Final = re.compile("[0-9]{1,18}")
+"""A partition or an offset as people write it; 18 digits fit in the 64 bits of an offset."""
 
 
 class Place(NamedTuple):
@@ -42,7 +45,7 @@ class Place(NamedTuple):
         """
         topic, _, rest = text.partition("/")
         partition, _, offset = rest.partition("/")
-        if not (topic and partition.isdecimal() and offset.isdecimal()):
+        if not (topic and NUMBER.fullmatch(partition) and NUMBER.fullmatch(offset)):
             raise ConfigurationError(f"{text!r} is not TOPIC/PARTITION/START_OFFSET")
         return cls(topic, int(partition), int(offset))
 

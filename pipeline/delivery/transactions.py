@@ -15,7 +15,7 @@ from pipeline.delivery.exits import ExitCode, exit_unless_done
 from pipeline.delivery.identity import Identity
 from pipeline.delivery.offsets import OffsetMap, encode
 from pipeline.delivery.record_size import record_bytes
-from pipeline.errors import BrokerError, BugError
+from pipeline.errors import BrokerError, BugError, ConfigurationError
 from pipeline.topics import LARGEST_RECORD_BYTES
 
 CALL_TIMEOUT_S = 15.0
@@ -102,10 +102,16 @@ class TransactionalProducer:
 
         Raises:
             BrokerError: the cluster did not answer in time or refuses the id.
+            ConfigurationError: its transactions may not be that long.
         """
         try:
             self._until_done(self._producer.init_transactions)
         except KafkaException as exc:
+            if exc.args[0].name() == "INVALID_TRANSACTION_TIMEOUT":
+                allowed = "the broker's transaction.max.timeout.ms"
+                raise ConfigurationError(
+                    f"delivery.transaction_timeout_s: {self._timeout_s:g} passes {allowed}"
+                ) from exc
             raise BrokerError(f"producer {self._transactional_id}: {exc.args[0]}") from exc
 
     def run(self, work: Work) -> tuple[Verdict, dict[int, int]]:

@@ -21,6 +21,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from faust.types import TP
 
 from pipeline.contracts.codec import Codecs
+from pipeline.delivery.open_transactions import NUMBER
 from pipeline.delivery.ordered import OrderedRunner
 from pipeline.delivery.pending import PendingPartition
 from pipeline.delivery.runner import Runner
@@ -229,10 +230,15 @@ class ControlClient:
             deadline = time.monotonic() + wait_s
             while (left_s := deadline - time.monotonic()) > 0:
                 message = consumer.poll(min(left_s, POLL_S))
-                if message is not None and message.error() is None:
+                if message is None or message.error() is not None:
+                    continue
+                try:
                     answer = self._decode(message.value())
-                    if answer["id"] == question["id"]:
-                        yield answer
+                except InputError as exc:
+                    log.warning("%s/0/%s is no answer: %s", self._answers, message.offset(), exc)
+                    continue
+                if answer["id"] == question["id"]:
+                    yield answer
         finally:
             consumer.close()
 
@@ -266,6 +272,6 @@ def place_of(text: str, topics: Mapping[str, Topic], *, with_offset: bool) -> tu
     """
     form = "TOPIC/PARTITION/OFFSET" if with_offset else "TOPIC/PARTITION"
     topic, *numbers = text.split("/")
-    if topic not in topics or len(numbers) != 1 + with_offset or not all(part.isdigit() for part in numbers):
+    if topic not in topics or len(numbers) != 1 + with_offset or not all(map(NUMBER.fullmatch, numbers)):
         raise ValueError(f"{text!r} is not {form}; the topics are {', '.join(topics)}")
     return topic, int(numbers[0]), int(numbers[1]) if with_offset else 0

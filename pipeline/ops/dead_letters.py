@@ -19,6 +19,9 @@ from pipeline.delivery.dead_letters import HEADER_PREFIX, dead_letter_id
 from pipeline.topics import DLQ_SUFFIX
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_MS: Final = -62_135_596_800_000
+LAST_MS: Final = 253_402_300_799_999
+"""The years 1 to 9999, of which a time can be written."""
 MAX_DIGITS: Final = 20
 
 
@@ -152,8 +155,9 @@ class Filters:
 
 
 def rfc3339(timestamp_ms: int) -> str:
-    """Return milliseconds since the epoch as a time in UTC."""
-    return (EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return milliseconds since the epoch as a time in UTC; for a number that is no time, the nearest one."""
+    bounded_ms = min(max(timestamp_ms, FIRST_MS), LAST_MS)
+    return (EPOCH + timedelta(milliseconds=bounded_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Marker(NamedTuple):

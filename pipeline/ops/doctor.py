@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from aiokafka.protocol.admin import DescribeConfigsRequest
@@ -125,11 +126,26 @@ def end_hanging(settings: Settings, places: Sequence[Place]) -> list[OpenTransac
 async def _end_hanging(settings: Settings, places: Sequence[Place]) -> list[OpenTransaction]:
     names = {name for name, _ in all_names()} | {place.topic for place in places} | {OFFSETS_TOPIC}
     async with ClusterClient(settings.broker) as client:
+        for place in places:
+            _check_is_there(client, place)
         found = await open_transactions(client, sorted(names & client.topics))
         chosen = choose(found, places, time.time(), hanging_after_s(settings))
         for hanging in chosen:
             await abort(client, hanging)
     return chosen
+
+
+def _check_is_there(client: ClusterClient, place: Place) -> None:
+    numbers = {number for led in client.leaders([place.topic]).values() for number in led[place.topic]}
+    if not numbers:
+        raise ConfigurationError(f"there is no topic {place.topic}{_nearest(place.topic, client.topics)}")
+    if place.partition not in numbers:
+        raise ConfigurationError(f"{place.topic} has no partition {place.partition}, but 0 to {max(numbers)}")
+
+
+def _nearest(name: str, names: Collection[str]) -> str:
+    found = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def choose(

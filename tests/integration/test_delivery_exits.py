@@ -50,6 +50,13 @@ def test_five_aborts_in_a_row_end_the_worker(stage_factory, reader, broker):
     assert outputs_once("parallel", out.read_to_end(), sent)
 
 
+def test_a_transaction_time_that_the_broker_does_not_take_is_the_operators_to_mend(stage_factory):
+    """A restart would not help: the status says so, and the message names the setting."""
+    worker = stage_factory("parallel").worker("a", delivery__transaction_timeout_s=100_000.0).start()
+    assert ExitCode.CONFIGURATION == worker.exit_status()
+    worker.says("delivery.transaction_timeout_s: 100000 passes the broker's transaction.max.timeout.ms")
+
+
 def shrink(admin, topic, largest_bytes=1_000):
     """Let a topic take no larger record."""
     entry = ConfigEntry("max.message.bytes", str(largest_bytes), incremental_operation=AlterConfigOpType.SET)

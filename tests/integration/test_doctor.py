@@ -252,6 +252,21 @@ def test_a_place_where_nothing_is_open_is_refused(cluster):
     assert f"no transaction is open in {LINKS.name}/1 from 99" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("crawl.link.v1/0/1", "there is no topic crawl.link.v1; did you mean crawl.links.v1?"),
+        (f"{LINKS.name}/99/1", f"{LINKS.name} has no partition 99, but 0 to "),
+        (f"{LINKS.name}/1/" + "9" * 20, "is not TOPIC/PARTITION/START_OFFSET"),
+    ],
+)
+def test_a_place_that_is_not_there_is_refused_by_what_is_wrong_with_it(cluster, place, said):
+    """At three in the morning names are mistyped."""
+    refused = cluster.run("--abort", place)
+    assert (2, "") == (refused.returncode, refused.stdout)
+    assert said in refused.stderr
+
+
 def test_offsets_are_not_freed_before_what_else_hangs_of_their_producer(cluster):
     """The order is what keeps a half-done repair safe."""
     (offsets,) = [found.place for found in cluster.open(STORE.name) if found.holds_offsets]

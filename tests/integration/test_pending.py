@@ -45,6 +45,22 @@ def ordered(stage, options, command, *place):
     return next((answer["worker"] for answer in answers if answer["done"]), None)
 
 
+def test_what_is_no_answer_is_passed_over(stage_factory, broker, options):
+    """Whoever writes to the topic of the answers keeps nobody from getting theirs."""
+    stage = stage_factory("parallel", partitions=1, served=True)
+    stage.worker("a").start()
+    stage.assigned_to("a")
+    asked = []
+
+    def first_answer():
+        asked.append(client(stage, options).ask("PENDING", "toy-parallel", NO_PLACE, WAIT_S))
+        return next(asked[-1], None)
+
+    assert "toy-parallel-a" == until(first_answer, "an answer: the worker listens a moment after it works")["worker"]
+    produce(broker.bootstrap, f"{stage.toy.group}-answers", [(b"", b"junk")], partition=0)
+    assert [] == list(asked[-1])
+
+
 def test_pending_is_right_while_a_thousand_are_unfinished_and_fifty_thousand_finished_ahead(
     stage_factory, reader, broker, options
 ):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline import topics
+from pipeline.cli.dlq_rows import row
 from pipeline.contracts import load_codec
 from pipeline.contracts.golden import read_golden
 from pipeline.contracts.schemas import DIRECTORY
@@ -91,6 +92,15 @@ def test_times_are_rfc_3339_in_utc():
     """Output of commands is a contract."""
     assert "2023-11-14T22:13:20.123Z" == rfc3339(AT_MS)
     assert "1969-12-31T23:59:59.999Z" == rfc3339(-1)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(10**19, "9999-12-31T23:59:59.999Z"), (-(10**18), "0001-01-01T00:00:00.000Z")]
+)
+def test_a_time_that_no_calendar_has_is_the_nearest_that_it_has(number, said):
+    """Senders write any number into a header; one letter must not keep all others from being listed."""
+    headers = (("dlq-origin-topic", b"t"), ("dlq-origin-timestamp", b"%d" % number))
+    assert said == row(read_letter(FakeRecord("t-dlq", b"", headers=headers)))["origin"]["time"]
 
 
 # ---- filters

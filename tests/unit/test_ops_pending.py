@@ -49,7 +49,9 @@ def test_a_place_is_read():
     assert (name, 3, 0) == place_of(f"{name}/3", TOPICS, with_offset=False)
 
 
-@pytest.mark.parametrize("text", ["", "nothing/3/1", "{}", "{}/3", "{}/x/1", "{}/3/-1", "{}/3/1/2"])
+@pytest.mark.parametrize(
+    "text", ["", "nothing/3/1", "{}", "{}/3", "{}/x/1", "{}/3/-1", "{}/3/1/2", "{}/3/²", "{}/3/٣", "{}/3/" + "9" * 20]
+)
 def test_a_place_that_can_not_be_is_refused_with_the_form_and_the_topics(text):
     """An order to the wrong record would be obeyed."""
     name = next(iter(TOPICS))
