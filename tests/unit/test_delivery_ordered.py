@@ -219,6 +219,16 @@ async def test_a_round_takes_the_inputs_in_the_order_of_the_stage(world):
     assert [{FIRST: (0, 1), SECOND: (0, 2)}, {SECOND: (0, 1)}] == world.stage.ranges
 
 
+async def test_a_batch_that_overlaps_is_filtered_record_by_record(world):
+    """A seek may bring back what is here already: it must not be handled twice, nor its new part be lost."""
+    await world.assign()
+    await world.submit(FIRST, 0, 0, b"v", b"v", b"v")
+    await world.submit(FIRST, 0, 1, b"v", b"v", b"v", b"v")
+    await world.commit()
+    assert [(FIRST, 0, offset) for offset in range(5)] == world.stage.handled
+    assert 5 == position(world.producer.works[-1], FIRST, 0)
+
+
 async def test_what_is_queued_at_a_revoke_is_not_committed_past(world):
     """It was fetched and not handled: the next owner has to begin with it."""
     await world.assign()

@@ -315,6 +315,40 @@ async def test_records_that_finish_at_once_need_no_more_slots_than_there_are(wor
     assert 1_000 == len(world.published())
 
 
+async def test_what_an_aborted_transaction_took_goes_back_before_what_is_newer(world):
+    """The newest change of a row must win, and outputs keep their order, when both go into the next transaction."""
+    await world.assign()
+    world.stage.gate.set()
+    runner = world.runner
+    runner._changes = {0: {("t", b"row"): b"old", ("t", b"other"): b"old"}}
+
+    def finish_meanwhile(work):
+        world.producer.works.append(work)
+        if len(world.producer.works) > 1:
+            return Verdict.COMMITTED, {}
+        runner._changes = {0: {("t", b"row"): b"new"}}
+        runner._outputs.append(Output(OUT, b"newer"))
+        return Verdict.ABORTED, {}
+
+    world.producer.run = finish_meanwhile
+    await world.submit(0, [0], 0, 1)
+    await world.commit()
+    assert {0: {("t", b"row"): b"new", ("t", b"other"): b"old"}} == runner._changes
+    assert [b"0", b"newer"] == [output.value for output in runner._outputs]
+    runner._changes = {}
+    await world.commit()
+    assert [b"0", b"newer"] == [output.value for output in world.producer.works[-1].outputs]
+
+
+async def test_an_assignment_whose_offsets_are_still_being_read_is_forgotten_with_the_rest(world):
+    """It was handed back before it began: what comes of the reading must find that nobody wants it any more."""
+    early = Assignment(Identity("group", 2, "member"), frozenset(PLACES), {})
+    world.app.consumer.current_assignment = early
+    await world.runner._on_revoked(world.app, set())
+    assert world.app.consumer.current_assignment is None
+    assert not world.runner._current(early)
+
+
 async def test_a_fenced_worker_forgets_and_waits(world):
     """Its partitions are somebody else's: no result of before counts, and no batch is taken."""
     assignment = await world.assign()
