@@ -14,8 +14,8 @@ import re
 import sys
 import zlib
 from collections.abc import AsyncIterable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import brotli
 
@@ -79,11 +79,13 @@ class Body:
             the body did (as announced, without a last chunk, by a reset, or without TLS's own end). `encoding`: the
             body ended before its coding did. `bad_encoding`: the coding broke off in the middle. `cut`: cut at our
             limit.
+        codings: that were undone, in the order in which they were applied, whatever the header said.
     """
 
     data: bytes = b""
     bytes_wire: int = 0
     truncated: str | None = None
+    codings: tuple[str, ...] = field(default=(), compare=False)
 
 
 class BodyTooLarge(SiteError):  # noqa: N818 - the name says what is wrong with the body
@@ -167,7 +169,8 @@ class BodyReader:
                 break
             if not layer.is_whole():
                 self._broken = "encoding"
-        return Body(b"".join(self._pieces), self._wire, truncated or self._broken)
+        codings = tuple(layer.coding for layer in self._layers if layer.coding)
+        return Body(b"".join(self._pieces), self._wire, truncated or self._broken, codings)
 
     def _guarded(self, step: Callable[..., None], *arguments: bytes) -> bool:
         try:
@@ -237,6 +240,8 @@ async def read_body(chunks: AsyncIterable[bytes], content_encoding: str, limits:
 class _Decoder(Protocol):
     """Undoes one coding."""
 
+    coding: ClassVar[str]
+
     def feed(self, data: bytes, sink: Sink) -> None:
         """Decode in steps of at most about `STEP_BYTES`. Raises `_Undecodable`."""
         ...
@@ -279,6 +284,11 @@ class _Layer:
     def is_whole(self) -> bool:
         """Whether the coding says that this was all; to be asked after `finish`."""
         return self._decoder.is_whole()
+
+    @property
+    def coding(self) -> str:
+        """The coding that was undone; empty for none."""
+        return self._decoder.coding
 
     def _choose(self) -> None:
         self._is_chosen = True
@@ -345,6 +355,8 @@ def _has_zlib_header(head: bytes) -> bool:
 class _Plain:
     """No coding."""
 
+    coding: ClassVar[str] = ""
+
     def feed(self, data: bytes, sink: Sink) -> None:
         sink(data)
 
@@ -354,6 +366,8 @@ class _Plain:
 
 class _Zlib:
     """zlib's family; what follows the end is ignored."""
+
+    coding: ClassVar[str] = "deflate"
 
     window_bits = zlib.MAX_WBITS
 
@@ -404,6 +418,7 @@ class _RawDeflate(_Zlib):
 class _Gzip(_Zlib):
     """gzip: any number of members (RFC 1952 2.2); rubbish behind a member ends the body."""
 
+    coding: ClassVar[str] = "gzip"
     window_bits = zlib.MAX_WBITS | 16
 
     def __init__(self) -> None:
@@ -432,6 +447,8 @@ class _Gzip(_Zlib):
 class _Brotli:
     """br."""
 
+    coding: ClassVar[str] = "br"
+
     def __init__(self) -> None:
         self._stream = brotli.Decompressor()
 
@@ -454,6 +471,7 @@ class _Brotli:
 class _Zstd:
     """zstd: frame upon frame (RFC 8878 3.1), up to `MAX_FRAMES`; rubbish behind a frame ends the body, as with gzip."""
 
+    coding: ClassVar[str] = "zstd"
     _OPTIONS: Final[Mapping[int, int]] = {
         zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_BYTES.bit_length() - 1
     }

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import httpx
 
@@ -22,6 +22,7 @@ from pipeline.fetch.address_limit import AddressLimiter
 from pipeline.fetch.body import Body, BodyTooLarge, Limits, read_body
 from pipeline.fetch.guard import AddressGuard, GuardedResolver, RefusedAddress
 from pipeline.fetch.minimum_rate import MinimumRate, RatedChunks
+from pipeline.fetch.steps import is_watched, tell
 from pipeline.fetch.transport import WireTransport
 
 ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -31,6 +32,9 @@ ARCHIVES: Final = frozenset(
     {"application/gzip", "application/x-gzip", "application/zstd", "application/octet-stream", "application/x-tar"}
 )
 """Types whose compressed bytes are the content itself."""
+SECRETS: Final = frozenset({b"cookie", b"set-cookie", b"authorization"})
+HIDDEN: Final = "(hidden)"
+MAX_SHOWN_BYTES: Final = 512
 
 
 @dataclass(slots=True)
@@ -170,14 +174,28 @@ class Client:
             headers={"Host": authority, **self._headers, **(headers or {})},
             extensions={"target": slash + target, "connect_s": settings.connect_s, "idle_s": settings.idle_s},
         )
+        if is_watched():
+            tell("request", url=url, headers=_shown(request.headers.raw))
+        try:
+            return await self._limited(request, total_s, limits or self._limits, wants)
+        except SiteError as exc:
+            tell("response", error=exc.reason, message=str(exc))
+            raise
+
+    async def _limited(
+        self, request: httpx.Request, total_s: float, limits: Limits, wants: Callable[[Response], bool | Limits]
+    ) -> Response:
+        """Send a request when its address has a place."""
         if self._limiter is None:
-            return await self._send(request, total_s, limits or self._limits, wants)
+            return await self._send(request, total_s, limits, wants)
+        if self._transport is None:
+            raise RuntimeError("the client is not started")
         began_s = time.monotonic()
-        host, port = request.url.raw_host.decode("ascii"), request.url.port or DEFAULT_PORTS[scheme]
-        addresses = await self._transport.addresses(host, port, min(settings.connect_s, total_s))
+        host, port = request.url.raw_host.decode("ascii"), request.url.port or DEFAULT_PORTS[request.url.scheme]
+        addresses = await self._transport.addresses(host, port, min(self._settings.connect_s, total_s))
         left_s = total_s - (time.monotonic() - began_s)
         with await self._limiter.acquire(addresses):
-            return await self._send(request, left_s, limits or self._limits, wants)
+            return await self._send(request, left_s, limits, wants)
 
     async def refusal(self, url: str) -> RefusedAddress | None:
         """Return why nobody may connect to the host of a URL; None where one may, or where its name has no address.
@@ -213,6 +231,8 @@ class Client:
                     [(name.lower(), value) for name, value in answer.headers.raw],
                     address=answer.extensions["address"],
                 )
+                if is_watched():
+                    tell("response", status=response.status, headers=_shown(response.headers))
                 try:
                     wanted = wants(response)
                     if wanted:
@@ -229,7 +249,30 @@ class Client:
                 raise error from exc
             response.error = error
         response.elapsed_s = time.monotonic() - began_s
+        if is_watched():
+            tell("body", **_facts_of(response, limits))
         return response
+
+
+def _shown(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
+    """Return headers for whoever looks: bounded, and without what only the other side should know."""
+    return [
+        [name.decode("latin-1"), HIDDEN if name.lower() in SECRETS else value[:MAX_SHOWN_BYTES].decode("latin-1")]
+        for name, value in headers
+    ]
+
+
+def _facts_of(response: Response, limits: Limits) -> dict[str, Any]:
+    body = response.body
+    return {
+        "codings": list(body.codings),
+        "bytes_wire": body.bytes_wire,
+        "bytes_decoded": len(body.data),
+        "truncated": body.truncated,
+        "error": None if response.error is None else response.error.reason,
+        "limits": {"wire_bytes": limits.wire_bytes, "decoded_bytes": limits.decoded_bytes, "ratio": limits.ratio},
+        "took_ms": round(response.elapsed_s * 1000),
+    }
 
 
 @lru_cache(maxsize=4096)

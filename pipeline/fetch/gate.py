@@ -24,6 +24,7 @@ from functools import partial
 from typing import Final
 
 from pipeline.fetch.slots import Deferred, GateClock, LoopClock, Slot, Timer, Waiter
+from pipeline.fetch.steps import is_watched, tell
 
 RETAINED_S: Final = 60.0
 """An idle domain is remembered for its longest delay and this: the next request may name a longer one."""
@@ -122,10 +123,15 @@ class DomainGate:
         """Domains remembered."""
         return len(self._domains)
 
-    def opened(self, partition: int) -> None:
-        """The partition is ours from now on; nothing is known of its domains."""
+    def opened(self, partition: int, *, is_rested: bool = False) -> None:
+        """The partition is ours from now on; nothing is known of its domains.
+
+        Args:
+            partition: its number.
+            is_rested: whether nobody has asked any of them for long.
+        """
         self.closed(partition)
-        self._opened[partition] = self._clock.now()
+        self._opened[partition] = -math.inf if is_rested else self._clock.now()
 
     def closed(self, partition: int) -> None:
         """Forget the partition's domains; who still waits for one is told to come again."""
@@ -168,16 +174,24 @@ class DomainGate:
         state.host_delay_s = max(state.host_delay_s, host_delay_s)
         waiter = Waiter(delay_s, not_before, now + self._max_wait_s, urgent=urgent)
         if dealt_at <= state.refused_at:
-            return Deferred(max(now + PUT_OFF_S, state.held_until))
+            return self._told(domain, now, Deferred(max(now + PUT_OFF_S, state.held_until)))
         place = state.place_of(waiter)
         expected = self._expected(state, (*itertools.islice(state.waiters, place), waiter), now)
         if expected > waiter.deadline:
-            return Deferred(expected)
+            return self._told(domain, now, Deferred(expected))
         for passed in itertools.islice(state.waiters, place, None):
             passed.passed_by += 1
         state.waiters.insert(place, waiter)
         self._serve(state)
-        return await waiter.answer(withdraw=lambda: self._withdraw(state, waiter))
+        return self._told(domain, now, await waiter.answer(withdraw=lambda: self._withdraw(state, waiter)))
+
+    def _told(self, domain: str, since: float, granted: Slot | Deferred) -> Slot | Deferred:
+        """Tell whoever looks at this one request."""
+        if is_watched():
+            now = self._clock.now()
+            later_s = max(0.0, granted.not_before - now) if isinstance(granted, Deferred) else None
+            tell("gate", domain=domain, waited_ms=round((now - since) * 1000), come_again_s=later_s)
+        return granted
 
     def hold(self, domain: str, partition: int, until: float) -> None:
         """Let nobody ask the domain before `until` (gate clock): the site's own wish. It is never shortened."""

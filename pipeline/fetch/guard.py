@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from pipeline.errors import ConfigurationError, SiteError
+from pipeline.fetch.steps import tell
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -145,7 +146,12 @@ class AddressGuard:
             RefusedAddress: see `check`.
         """
         family, kind, protocol, _, sockaddr = info
-        self.check(sockaddr[0], sockaddr[1])
+        try:
+            self.check(sockaddr[0], sockaddr[1])
+        except RefusedAddress as exc:
+            tell("guard", address=sockaddr[0], port=sockaddr[1], allowed=False, kind=exc.kind)
+            raise
+        tell("guard", address=sockaddr[0], port=sockaddr[1], allowed=True, kind=None)
         return socket.socket(family=family, type=kind, proto=protocol)
 
 
@@ -181,10 +187,14 @@ class GuardedResolver(AbstractResolver):
         name = host.lower().removesuffix(".")
         refused: RefusedAddress | None = None
         passed: list[ResolveResult] = []
-        for address, target_port in self._lookup_fixed(name, port) or await _lookup(host, port, family):
+        fixed = self._lookup_fixed(name, port)
+        found = fixed or await _lookup(host, port, family)
+        tell("dns", host=host, addresses=[address for address, _ in found], configured=bool(fixed))
+        for address, target_port in found:
             try:
                 self._guard.check(address, target_port)
             except RefusedAddress as exc:
+                tell("guard", address=address, port=target_port, allowed=False, kind=exc.kind)
                 refused = exc
                 continue
             passed.append(

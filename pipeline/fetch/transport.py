@@ -25,6 +25,7 @@ from yarl import URL
 from pipeline.errors import BugError, HeadraceError, SiteError
 from pipeline.fetch.body import TruncatedBody
 from pipeline.fetch.guard import AddressGuard, GuardedResolver
+from pipeline.fetch.steps import is_watched, tell
 
 DNS_CACHE_S: Final = 60
 DNS_CACHE_HOSTS: Final = 50_000
@@ -258,9 +259,29 @@ def _request_class(may_send: Callable[[], bool]) -> type[_Request]:
                 raise StaleMembership("the last good heartbeat is too old")
             self.is_on_used_connection = conn.protocol in used
             used.add(conn.protocol)
+            if is_watched():
+                tell("connection", **_facts_of(conn), reused=self.is_on_used_connection)
             return await super().send(conn)
 
     return CheckedRequest
+
+
+def _facts_of(connection: Connection) -> dict[str, Any]:
+    """Return what a connection is, for whoever looks: the peer, and by which TLS it is known to be the host."""
+    transport = connection.transport
+    peer = transport.get_extra_info("peername") if transport is not None else None
+    tls = transport.get_extra_info("ssl_object") if transport is not None else None
+    facts: dict[str, Any] = {"address": peer[0] if peer else None, "port": peer[1] if peer else None, "tls": None}
+    if tls is not None:
+        certificate = tls.getpeercert() or {}
+        facts["tls"] = {
+            "version": tls.version(),
+            "cipher": (tls.cipher() or ("",))[0],
+            "names": [value for _, value in certificate.get("subjectAltName", ())],
+            "issuer": ", ".join(value for part in certificate.get("issuer", ()) for _, value in part),
+            "not_after": certificate.get("notAfter"),
+        }
+    return facts
 
 
 async def _ask_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

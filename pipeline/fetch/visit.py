@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from pipeline.config import Fetch
 from pipeline.errors import SiteError
@@ -20,8 +21,9 @@ from pipeline.fetch.body import Limits
 from pipeline.fetch.client import Client, Response
 from pipeline.fetch.endings import OVERLOADED, Ending, judge, judge_error, told_limit, wants_page
 from pipeline.fetch.gate import DomainGate
-from pipeline.fetch.robots_cache import RobotsCache
+from pipeline.fetch.robots_cache import Robots, RobotsCache, origin_of
 from pipeline.fetch.slots import Deferred
+from pipeline.fetch.steps import is_watched, tell
 from pipeline.fetch.told_limits import ToldLimits
 from pipeline.fetch.transport import UNSENT, StaleMembership
 from pipeline.fetch.validators import NO_VALIDATORS, Validators
@@ -148,6 +150,8 @@ class Visitor:
         if isinstance(robots, Deferred):
             return self._deferred(robots, "robots_gate")
         visit.robots_wish_ms = robots.wish_until_ms
+        if is_watched():
+            tell("robots", **self._verdict(visit, robots))
         if robots.state == "CLOSED":
             # Where nobody may connect to the host, robots.txt is not what is missing, and no later attempt will do.
             refusal = await self._client.refusal(visit.url.wire) if robots.status is None else None
@@ -164,6 +168,15 @@ class Visitor:
         # A rule against tracking links means the links; the page itself may be free.
         visit.url = visit.url._replace(wire=visit.url.href)
         return self._denied(visit)
+
+    def _verdict(self, visit: Visit, robots: Robots) -> dict[str, Any]:
+        """Return what robots.txt says of the page, for whoever looks."""
+        facts = {"origin": origin_of(visit.url), "state": robots.state.lower(), "status": robots.status}
+        agent, rules = self._settings.user_agent, robots.rules
+        if rules is None:
+            return {**facts, "reason": robots.reason, "allowed": robots.state == "OPEN", "line": None, "rule": None}
+        verdict = rules.verdict(agent, visit.url.wire)
+        return {**facts, "reason": "", **verdict._asdict(), "crawl_delay_s": rules.crawl_delay_s(agent)}
 
     def _denied(self, visit: Visit) -> Ending | None:
         """Return the ending of a page whose URL robots.txt disallows, as it is written."""
@@ -201,6 +214,7 @@ class Visitor:
                     return self._deferred(Deferred(exc.not_before), "address_gate")
             if visit.told is not None or not page.goes_on(response):
                 break
+            tell("hop", kind="same_page", url=page.url.wire)
             visit.url = page.url
             denied = self._denied(visit)
             if denied is not None:
@@ -236,6 +250,7 @@ class Visitor:
             )
         except SiteError as exc:
             visit.requests += exc.reason not in UNSENT
+            visit.spent_s += max(0.0, self._now() - began)
             raise
         if not visit.requests:
             visit.began_ms = int((self._now() - response.elapsed_s) * 1000)  # without the wait for its address
@@ -247,6 +262,7 @@ class Visitor:
         visit.asked.heed(self._gate, visit.domain, visit.partition)
         visit.told = self._told_limits.told(response, visit.url.href, visit.source)
         if visit.told is not None:
+            tell("limit", rule=visit.told)
             self._counters[f"told_limit:{visit.told}"] += 1
         if visit.told is not None or response.status in OVERLOADED:
             if visit.asked.rest_s is None:
