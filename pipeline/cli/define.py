@@ -10,6 +10,7 @@ import click
 from pipeline.cli.options import config_option
 from pipeline.config import client_options, load
 from pipeline.contracts.codec import load_codec
+from pipeline.errors import ConfigurationError
 from pipeline.local.stack import with_local_addresses
 from pipeline.ops.definition_file import read_definition
 from pipeline.ops.submission import Submission
@@ -27,7 +28,14 @@ def define(files: tuple[Path, ...], config_file: Path | None, *, dry_run: bool) 
     All files are right, or none is written. A crawl that is defined already gets the new definition: see docs/crawls.md
     for what becomes of its tasks.
     """
-    definitions = [read_definition(file, time.time()) for file in files]
+    definitions, problems = [], []
+    for file in files:
+        try:
+            definitions.append(read_definition(file, time.time()))
+        except ConfigurationError as exc:
+            problems.append(str(exc))
+    if problems:
+        raise ConfigurationError("\n".join(problems))
     if not dry_run:
         settings = with_local_addresses(load(config_file).settings)
         verify(settings, [CRAWLS.name])

@@ -33,6 +33,7 @@ def written(monkeypatch):
 def files(tmp_path):
     """Two right definitions and a wrong one."""
     texts = {"one": "crawl: one", "two": '{"crawl": "two", "rules": [{"deny": "*.pdf"}]}', "wrong": "crawl: ''"}
+    texts["empty"] = ""
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     return [str(tmp_path / name) for name in texts]
@@ -47,6 +48,7 @@ def test_crawls_are_defined_and_told(written, files):
 
 def test_nothing_is_written_when_one_file_is_wrong_or_none_shall_be(written, files):
     """Half a set of crawls is nothing that anybody wished."""
-    assert CliRunner().invoke(define, files).exit_code
+    refused = CliRunner().invoke(define, files)
+    assert all(f"{file}: " in str(refused.exception) for file in files[2:])
     assert "one: right, 0 rules\n" == CliRunner().invoke(define, [files[0], "--dry-run"]).output
     assert [] == written

@@ -86,7 +86,7 @@ def test_a_crawl_is_read_as_its_contract_has_it(tmp_path):
         ("{crawl: c, max_pages: 0}", "max_pages: 0 is wrong; right is at least 1"),
         ("{crawl: c, delay_s: .nan}", "delay_s: nan is not a number of seconds"),
         ("{crawl: c, start_urls: x}", "start_urls: not a list"),
-        ("{crawl: c, start_urls: [ftp://x/]}", "start_urls: url: 'ftp' is not http or https"),
+        ("{crawl: c, start_urls: [ftp://x/]}", "start_urls 1: url: 'ftp' is not http or https"),
         ("{crawl: c, rules: {}}", "not a list of rules"),
         ("{crawl: c, rules: [{deny: /x}]}", "rule 1, pattern"),
     ],
@@ -97,3 +97,20 @@ def test_a_wrong_definition_is_refused_by_field(tmp_path, text, said):
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=said):
         read_definition(file, 0.0)
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path):
+    """Whoever mends a file of a hundred rules wants to do it once."""
+    file = tmp_path / "crawl.yaml"
+    file.write_text(
+        "{crawl: '', max_page: 7, max_pages: many, delay_s: -1, start_urls: [ftp://x/, 'https://a.test/', ':'],"
+        " max_bytes: 9999999999999999999, max_depth: -2, rules: [{deny: /x, source: a.>.b}, {deny: '*'}, 7]}"
+    )
+    with pytest.raises(ConfigurationError) as raised:
+        read_definition(file, 0.0)
+    lines = str(raised.value).splitlines()
+    assert all(line.startswith(f"{file}: ") for line in lines)
+    assert [
+        "max_page", "max_pages", "max_bytes", "start_urls 1", "start_urls 3", "rule 1, pattern", "rule 1, source",
+        "rule 3", "delay_s", "crawl", "max_depth",
+    ] == [line.removeprefix(f"{file}: ").partition(":")[0] for line in lines]  # fmt: skip
