@@ -18,12 +18,14 @@ import aiohttp
 import httpx
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import ContentLengthError, HttpProcessingError
+from aiohttp.streams import StreamReader
 from multidict import CIMultiDict
 from yarl import URL
 
 from pipeline.errors import BugError, HeadraceError, SiteError
-from pipeline.fetch.body import TruncatedBody
+from pipeline.fetch.body import BodyTooLarge, TruncatedBody
 from pipeline.fetch.guard import AddressGuard, GuardedResolver
 from pipeline.fetch.steps import is_watched, tell
 
@@ -34,6 +36,11 @@ KEEP_ALIVE_S: Final = 5.0
 MAX_FIELD_BYTES: Final = 32 << 10
 """Longest header line; policies and cookies of real sites pass the library's own 8 KiB."""
 MAX_FIELDS: Final = 256
+MAX_HEAD_BYTES: Final = 512 << 10
+"""Longest head, all interim answers (1xx) before it included."""
+MAX_FRAMING_RATIO: Final = 4
+"""Bytes on the connection to bytes of the body, once `FRAMING_FREE_BYTES` came: chunks of a byte each cost six."""
+FRAMING_FREE_BYTES: Final = 1 << 20
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 REASONS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
@@ -166,13 +173,42 @@ def _wire_url(origin: httpx.URL, target: str) -> URL:
 
 
 class _Handler(ResponseHandler):
-    """Tells a fault in the middle of a body to who reads it; the library leaves the reader waiting for ever."""
+    """A connection whose site can't keep us busy with what is no content: the library bounds each line, not their sum.
+
+    It also tells a fault in the middle of a body to who reads it; the library leaves the reader waiting for ever.
+    """
+
+    _received = 0
+    _is_answered = False
+
+    def set_response_params(self, **given: Any) -> None:
+        self._received, self._is_answered = 0, False
+        super().set_response_params(**given)
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        self._is_answered = self._is_answered or data[0].code >= 200
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        super().data_received(data)
+        body = self._payload
+        if not self._is_answered:
+            if self._received > MAX_HEAD_BYTES:
+                self._give_up(BodyTooLarge("head_bytes", MAX_HEAD_BYTES))
+        elif body is not None and self._received > MAX_FRAMING_RATIO * body.total_bytes + FRAMING_FREE_BYTES:
+            self._give_up(BodyTooLarge("framing", MAX_FRAMING_RATIO))
+
+    def _give_up(self, fault: SiteError) -> None:
+        if self.transport is not None:
+            self.transport.close()
+        self.set_exception(fault)
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
         super().set_exception(exc, *cause)
         body = self._payload
         if body is not None and body.exception() is None and not body.is_eof():
-            if not isinstance(exc, aiohttp.ClientError):
+            if not isinstance(exc, aiohttp.ClientError | SiteError):
                 fault = aiohttp.ClientPayloadError(str(exc))
                 fault.__cause__ = exc
                 exc = fault

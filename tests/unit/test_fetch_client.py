@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from pipeline.config import Fetch
 from pipeline.errors import InputError, SiteError
-from pipeline.fetch.body import Limits
+from pipeline.fetch.body import BodyTooLarge, Limits
 from pipeline.fetch.client import Client
 from pipeline.fetch.guard import AddressGuard, RefusedAddress
 from pipeline.fetch.transport import StaleMembership, _wire_url, site_error
 from pipeline.web.url import canonicalize
-from tests.raw_site import SITE_PEM, RawSite, response, server_tls
+from tests.raw_site import SITE_PEM, Answer, RawSite, response, server_tls
 
 LOOPBACK = ["127.0.0.0/8"]
 NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -298,6 +298,49 @@ async def test_a_drip_is_given_up_before_its_time():
         assert got.error is not None
         assert (200, "slow_body") == (got.status, got.error.reason)
         assert None is (await http.get(site.url("/ok"))).error
+
+
+def flood(start: bytes, piece: bytes) -> Answer:
+    """Sends a piece again and again."""
+
+    async def answer(_, writer):
+        writer.write(start)
+        while True:
+            writer.write(piece * 100)
+            await writer.drain()
+
+    return answer
+
+
+async def test_what_is_no_content_is_limited_too():
+    """Each line is short, and none counts as body: without a limit a site keeps a processor busy for a minute."""
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answers = {
+        "/interim": flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        "/hints": flood(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
+        "/head": flood(b"HTTP/1.1 200 OK\r\n", b"X: " + b"y" * 30_000 + b"\r\n"),
+        "/chunks": flood(chunked, b"1\r\nx\r\n"),
+        "/extension": flood(chunked, b"1;" + b"y" * 1000 + b"\r\nx\r\n"),
+    }
+    async with RawSite(answers) as site, client() as http, asyncio.timeout(20):
+        for target in ("/interim", "/hints", "/head"):
+            with pytest.raises(BodyTooLarge) as caught:
+                await http.get(site.url(target))
+            assert "head_bytes" == caught.value.reason, target
+        for target in ("/chunks", "/extension"):
+            got = await http.get(site.url(target))
+            assert isinstance(got.error, BodyTooLarge), target
+            assert "framing" == got.error.reason
+
+
+async def test_small_chunks_and_a_few_interim_answers_are_no_attack():
+    """A page that is sent as it is made comes in hundreds of pieces."""
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 20
+    body = b"".join(b"3;x=y\r\nabc\r\n" for _ in range(20_000))
+    answer = hints + b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"
+    async with RawSite({"*": answer}) as site, client() as http:
+        got = await http.get(site.url())
+    assert (200, None, 60_000) == (got.status, got.error, len(got.body.data))
 
 
 async def test_silence_is_limited():
