@@ -44,7 +44,7 @@ class Response:
     Attributes:
         status: HTTP status.
         headers: as sent, in order; names in lower case.
-        body: empty where it was not wanted.
+        body: empty where it was not wanted, or could not be read; then it tells how much was received.
         address: the peer's address.
         elapsed_s: from the call to the last byte.
         error: why the body could not be read (`BodyTooLarge`, `SiteError`: a timeout, a coding); None when it was, also
@@ -238,7 +238,7 @@ class Client:
                     if wanted:
                         limits = wanted if isinstance(wanted, Limits) else limits
                         rate = MinimumRate(self._settings.min_bytes_per_s, self._settings.min_rate_window_s)
-                        response.body = await _read(answer, response, limits, rate)
+                        await _read(answer, response, limits, rate)
                 except SiteError as exc:
                     response.error = exc
                 finally:
@@ -281,14 +281,15 @@ def _origin(url: str) -> httpx.URL:
     return httpx.URL(url)
 
 
-async def _read(answer: httpx.Response, response: Response, limits: Limits, rate: MinimumRate) -> Body:
+async def _read(answer: httpx.Response, response: Response, limits: Limits, rate: MinimumRate) -> None:
+    """Read the body of an answer into it; where that fails, it still tells how much came."""
     announced = response.text(b"content-length")
     if announced.isdigit() and int(announced[:19]) > limits.wire_bytes and not limits.cut:
         raise BodyTooLarge("wire_bytes", limits.wire_bytes)
-    chunks = aiter(answer.stream)  # type: ignore[arg-type]  # the transport's streams are asynchronous
-    return await read_body(
-        RatedChunks(chunks, rate),
-        response.text(b"content-encoding"),
-        limits,
-        sniff=response.media_type not in ARCHIVES,
-    )
+    chunks = RatedChunks(aiter(answer.stream), rate)  # type: ignore[arg-type]  # the transport's streams are asynchronous
+    coding, is_archive = response.text(b"content-encoding"), response.media_type in ARCHIVES
+    try:
+        response.body = await read_body(chunks, coding, limits, sniff=not is_archive)
+    finally:
+        if response.body.bytes_wire == 0:
+            response.body = Body(bytes_wire=chunks.received_bytes)

@@ -54,6 +54,9 @@ class RatedChunks:
         chunks: as received.
         rate: judges them; raises through the iteration.
         clock: s, monotonic.
+
+    Attributes:
+        received_bytes: so far.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class RatedChunks:
         self._chunks = chunks
         self._rate = rate
         self._clock = clock
+        self.received_bytes = 0
 
     def __aiter__(self) -> Self:
         return self
@@ -69,5 +73,6 @@ class RatedChunks:
     async def __anext__(self) -> bytes:
         began_s = self._clock()
         chunk = await anext(self._chunks)
+        self.received_bytes += len(chunk)
         self._rate.took(self._clock() - began_s, len(chunk))
         return chunk

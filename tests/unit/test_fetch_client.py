@@ -368,6 +368,24 @@ async def test_a_body_that_is_announced_too_long_is_not_begun():
         assert (None, b"x") == (got.error, got.body.data)
 
 
+async def test_what_was_received_of_a_body_that_could_not_be_read_is_told():
+    """It counts in the budgets of bytes, and people see how far a fetch came."""
+    bomb = gzip.compress(bytes(1 << 20))
+    answers = {
+        "/bomb": response(bomb, "Content-Encoding: gzip"),
+        "/drip": drip,
+        "/junk": response(b"\xff\0" * 50, "Content-Encoding: gzip"),
+    }
+    async with RawSite(answers) as site, client(max_decoded_bytes=100_000) as http:
+        got = await http.get(site.url("/bomb"))
+        assert ("decoded_bytes", b"", len(bomb)) == (got.error and got.error.reason, got.body.data, got.body.bytes_wire)
+        got = await http.get(site.url("/junk"))
+        assert ("bad_encoding", 100) == (got.error and got.error.reason, got.body.bytes_wire)
+        got = await http.get(site.url("/drip"), timeout_s=0.3)
+        assert got.error is not None
+        assert ("total_timeout", True) == (got.error.reason, 1 <= got.body.bytes_wire < 20)
+
+
 async def test_a_body_that_is_not_wanted_is_not_read():
     """A film costs its head."""
     film = response(bytes(1 << 20), content_type="video/mp4")

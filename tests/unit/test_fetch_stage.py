@@ -630,13 +630,15 @@ async def test_what_is_too_large_ends_as_that(world):
 async def test_headers_can_not_fill_a_record(world):
     """A site sends megabytes of them as easily as a body."""
     long = "a" * 30_000
-    robots = [f"X-Robots-Tag: bot{number}: {long}" for number in range(100)]
+    robots = [f"X-Robots-Tag: bot{number}: {long[:3000]}" for number in range(100)]
     world.site.answers["/a"] = response(PAGE, f"ETag: {long}", *robots, content_type=f"text/html; charset={long}")
     handled = await world.handle()
     assert ("FETCHED", "") == handled.kind
     assert handled.outcome["etag"] is None
     assert handled.pages[0]["robots_header"].startswith("bot0: a")
     assert sum(len(output.value) for output in handled.result.outputs) < 30_000
+    world.site.answers["/a"] = response(PAGE, *[f"X-{number}: {long}" for number in range(30)])
+    assert ("TOO_LARGE", "head_bytes") == (await world.handle()).kind
 
 
 async def test_a_task_has_its_own_time(world):
