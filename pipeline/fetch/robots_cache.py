@@ -1,26 +1,22 @@
 """robots.txt of each origin: asked once a day, kept with the partition, closed while it can't be read.
 
-RFC 9309 2.3 and 2.4:
-
-- 2xx: its rules hold for 24 h.
-- 4xx but 429, a redirect without a usable Location, more than five redirects: everything is allowed for 24 h.
-- 429, 5xx, a body that breaks off: nothing is allowed, for 60 s, doubling to 1 h, and never for less than Retry-After
-  says.
-- No answer, or a refused address: nothing is allowed, for 1 s, doubling to 1 h: the pace at which the frontier tries
-  again after connection noise.
+What an answer means is `robots_answer`'s; nothing is asked for again while it holds (RFC 9309 2.4).
 
 A file that a redirect led to holds for the origin that was asked, not for the one it was found on.
+
+In the last hour of its day a file that is in use is asked for anew while it still holds, so that no page waits for it.
+When that fails what is known holds to its end: a site that is unwell for a moment is not closed for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import math
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
 
 from pipeline import topics
 from pipeline.contracts import Codecs
@@ -31,51 +27,21 @@ from pipeline.fetch.address_limit import AddressBusy
 from pipeline.fetch.body import Limits
 from pipeline.fetch.client import Client, Response
 from pipeline.fetch.gate import DomainGate
+from pipeline.fetch.robots_answer import Robots, fault_of, from_record, is_success, read_answer
 from pipeline.fetch.slots import Deferred
+from pipeline.fetch.transport import StaleMembership
 from pipeline.fetch.wishes import read_wishes
-from pipeline.web.robots import MAX_BYTES, RobotsRules
+from pipeline.web.robots import MAX_BYTES
 from pipeline.web.url import CanonicalUrl
 
 TABLE: Final = "r"
-KEPT_S: Final = 86_400.0
-CLOSED_S: Final = 60.0
-UNANSWERED_S: Final = 1.0
-LONGEST_CLOSED_S: Final = 3_600.0
+REFRESH_PAUSE_S: Final = 600.0
+"""Between two tries to bring a file anew while it still holds."""
 MAX_REDIRECTS: Final = 5
 CACHED_ORIGINS: Final = 8_192
 CACHED_BYTES: Final = 64 << 20
 
 log = logging.getLogger(__name__)
-
-State = Literal["RULES", "OPEN", "CLOSED"]
-
-
-@dataclass(slots=True)
-class Robots:
-    """What holds for one origin.
-
-    Attributes:
-        state: RULES: `rules` decide; OPEN: everything is allowed; CLOSED: nothing is.
-        rules: of the file; None where there is none.
-        status: HTTP status of the answer; None without one.
-        reason: why it is closed, machine-readable; empty where it is not.
-        fetched_at_ms: ms since the epoch.
-        expires_at_ms: when it is asked for again, ms since the epoch.
-        wish_until_ms: until when the site wants to be left alone, ms since the epoch; None where it said nothing. Only
-            in memory: the frontier is told.
-        size_bytes: length of the file, as far as it was read.
-        unsaved: the contract record, while it is not on its way to the partition's state.
-    """
-
-    state: State
-    rules: RobotsRules | None
-    status: int | None
-    reason: str
-    fetched_at_ms: int
-    expires_at_ms: int
-    wish_until_ms: int | None = None
-    size_bytes: int = 0
-    unsaved: bytes | None = None
 
 
 class RobotsCache:
@@ -116,6 +82,7 @@ class RobotsCache:
         self._cached_bytes = 0
         self._flights: dict[tuple[int, str], asyncio.Future[None]] = {}
         self._redirected: dict[tuple[int, str], tuple[str, int]] = {}
+        self._refreshes: dict[tuple[int, str], asyncio.Task[None]] = {}
 
     def opened(self, partition: int, view: StateView | None) -> None:
         """The partition is ours; `view` is its committed state."""
@@ -130,6 +97,14 @@ class RobotsCache:
             self._cached_bytes -= self._cached.pop(key).size_bytes
         for key in [key for key in self._redirected if key[0] == partition]:
             del self._redirected[key]
+        for key in [key for key in self._refreshes if key[0] == partition]:
+            self._refreshes.pop(key).cancel()
+
+    def stop(self) -> None:
+        """Ask for nothing any more."""
+        for task in self._refreshes.values():
+            task.cancel()
+        self._refreshes.clear()
 
     async def get(
         self,
@@ -161,6 +136,8 @@ class RobotsCache:
         while True:
             known = self._known(key)
             if known is not None and known.expires_at_ms > self._now() * 1000:
+                if known.refreshed_from_ms <= self._now() * 1000:
+                    self._begin_refresh(key, url, domain, delay_s, known)
                 return known
             flight = self._flights.get(key)
             if flight is None:
@@ -168,19 +145,54 @@ class RobotsCache:
             await asyncio.wait([flight], timeout=self._max_wait_s)
             if not flight.done():
                 return Deferred(self._gate.now() + delay_s)
+        with self._flight(key):
+            answer = await self._ask(key, url, domain, delay_s, not_before, urgent=urgent)
+            return answer if isinstance(answer, Deferred) else self._take(key, answer, known)
+
+    @contextlib.contextmanager
+    def _flight(self, key: tuple[int, str]) -> Iterator[None]:
+        """Let others who want the same file wait for this request."""
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         try:
-            answer = await self._ask(key, url, domain, delay_s, not_before, urgent=urgent)
-            if isinstance(answer, Deferred):
-                return answer
-            robots = self._read(key[1], answer, known)
-            self._remember(key, robots)
+            yield
         finally:
             del self._flights[key]
             flight.set_result(None)
+
+    def _take(self, key: tuple[int, str], answer: Response | SiteError | None, known: Robots | None) -> Robots:
+        robots, record = read_answer(key[1], answer, known, self._now())
+        robots.unsaved = self._encode(record)
+        self._remember(key, robots)
         if robots.rules is not None and robots.rules.truncated:
             log.warning("rules beyond %d bytes of %s/robots.txt are left out", MAX_BYTES, key[1])
         return robots
+
+    def _begin_refresh(
+        self, key: tuple[int, str], url: CanonicalUrl, domain: str, delay_s: float, known: Robots
+    ) -> None:
+        known.refreshed_from_ms = int((self._now() + REFRESH_PAUSE_S) * 1000)
+        if key not in self._flights:
+            task = self._refreshes[key] = asyncio.create_task(self._refresh(key, url, domain, delay_s, known))
+            task.add_done_callback(partial(self._end_refresh, key))
+
+    async def _refresh(
+        self, key: tuple[int, str], url: CanonicalUrl, domain: str, delay_s: float, known: Robots
+    ) -> None:
+        """Bring a file anew while what is known of it still holds."""
+        with self._flight(key):
+            try:
+                answer = await self._ask(key, url, domain, delay_s, 0.0, urgent=False)
+            except StaleMembership:
+                return
+            if isinstance(answer, SiteError | Deferred) or (answer is not None and fault_of(answer)):
+                return
+            self._take(key, answer, known)
+
+    def _end_refresh(self, key: tuple[int, str], task: asyncio.Task[None]) -> None:
+        if self._refreshes.get(key) is task:
+            del self._refreshes[key]
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            raise fault  # to the loop's handler: it is nobody's who waits
 
     def changes(self, url: CanonicalUrl, partition: int) -> list[Change]:
         """Return the state change that is to travel with the record at hand; each is handed out once."""
@@ -202,7 +214,7 @@ class RobotsCache:
         if value is None:
             return None
         try:
-            robots = _from_record(self._decode(value))
+            robots = from_record(self._decode(value))
         except InputError as exc:
             log.warning("robots of %s are asked for anew: %s", origin, exc)
             return None
@@ -235,7 +247,7 @@ class RobotsCache:
                 return slot
             with slot:
                 try:
-                    response = await self._client.get(place, limits=self._limits, wants=_is_success)
+                    response = await self._client.get(place, limits=self._limits, wants=is_success)
                 except SiteError as exc:
                     return exc
                 except AddressBusy as exc:
@@ -253,44 +265,6 @@ class RobotsCache:
             hops += 1
         return None
 
-    def _read(self, origin: str, answer: Response | SiteError | None, before: Robots | None) -> Robots:
-        """Say what holds from now on.
-
-        Args:
-            origin: whose file it is.
-            answer: from `_ask`.
-            before: what held; a closed origin stays so for twice as long.
-        """
-        now = self._now()
-        now_ms = int(now * 1000)
-        status, fault, file, wish_ms = None, "", b"", None
-        state: State = "OPEN"
-        if isinstance(answer, SiteError):
-            fault = answer.reason
-        elif answer is not None:
-            status, fault = answer.status, _fault(answer)
-            rest_s = read_wishes(answer, now).rest_s
-            wish_ms = None if rest_s is None else math.ceil(rest_s * 1000)
-            if not fault and _is_success(answer):
-                state, file = "RULES", answer.body.data
-        pause_ms = int(KEPT_S * 1000)
-        if fault:
-            first_s = UNANSWERED_S if status is None else CLOSED_S
-            state, pause_ms = "CLOSED", max(_closed_ms(first_s, before), wish_ms or 0)
-        record = {
-            "origin": origin,
-            "state": state,
-            "status": status,
-            "body": file,
-            "fetched_at_ms": now_ms,
-            "expires_at_ms": now_ms + pause_ms,
-        }
-        robots = _from_record(record)
-        robots.reason = fault
-        robots.wish_until_ms = None if wish_ms is None else now_ms + wish_ms
-        robots.unsaved = self._encode(record)
-        return robots
-
 
 def origin_of(url: CanonicalUrl) -> str:
     """Return scheme, host and port, the port always written."""
@@ -301,42 +275,3 @@ def origin_of(url: CanonicalUrl) -> str:
 def _place_of(url: CanonicalUrl) -> str:
     """Return the canonical URL of the origin's robots.txt."""
     return url.href[: url.href.index("/", len("https://"))] + "/robots.txt"
-
-
-def _is_success(response: Response) -> bool:
-    return 200 <= response.status < 300
-
-
-def _fault(response: Response) -> str:
-    """Say why an answer closes the origin; empty where it does not."""
-    status = response.status
-    if status == 429 or status >= 500 or status < 200:
-        return f"http_{status}"
-    if not _is_success(response):
-        return ""
-    if response.error is not None:
-        return response.error.reason
-    return "" if response.body.truncated in (None, "cut") else "truncated"
-
-
-def _closed_ms(first_s: float, before: Robots | None) -> int:
-    first_ms = int(first_s * 1000)
-    if before is None or before.state != "CLOSED":
-        return first_ms
-    return max(first_ms, min(2 * (before.expires_at_ms - before.fetched_at_ms), int(LONGEST_CLOSED_S * 1000)))
-
-
-def _from_record(record: dict[str, Any]) -> Robots:
-    """Read a contract record; a state that is not known closes."""
-    state, status = record["state"], record["status"]
-    is_closed = state not in ("RULES", "OPEN")
-    reason = "" if not is_closed else "unreachable" if status is None else f"http_{status}"
-    return Robots(
-        "CLOSED" if is_closed else state,
-        RobotsRules.parse(record["body"]) if state == "RULES" else None,
-        status,
-        reason,
-        record["fetched_at_ms"],
-        record["expires_at_ms"],
-        size_bytes=len(record["body"]),
-    )

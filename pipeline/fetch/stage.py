@@ -116,6 +116,7 @@ class FetchStage:
         await self._client.start()
 
     async def stop(self) -> None:
+        self._robots.stop()
         await self._client.close()
 
     def opened(self, partition: int, view: StateView | None) -> None:

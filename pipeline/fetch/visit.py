@@ -21,7 +21,8 @@ from pipeline.fetch.body import Limits
 from pipeline.fetch.client import Client, Response
 from pipeline.fetch.endings import OVERLOADED, Ending, judge, judge_error, told_limit, wants_page
 from pipeline.fetch.gate import DomainGate
-from pipeline.fetch.robots_cache import Robots, RobotsCache, origin_of
+from pipeline.fetch.robots_answer import Robots
+from pipeline.fetch.robots_cache import RobotsCache, origin_of
 from pipeline.fetch.slots import Deferred
 from pipeline.fetch.steps import is_watched, tell
 from pipeline.fetch.told_limits import ToldLimits

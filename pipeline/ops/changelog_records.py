@@ -90,7 +90,7 @@ def forget(options: Mapping[str, str], record: ChangelogRecord) -> None:
             refusals.append(str(error))
 
     producer = Producer({**options, "enable.idempotence": True, "message.timeout.ms": int(READ_S * 1000)})
-    producer.produce(record.topic, None, record.key, record.partition, on_delivery=note)
+    producer.produce(record.topic, None, record.key, partition=record.partition, on_delivery=note)
     left = producer.flush(READ_S + POLL_S)
     if refusals or left:
         raise BrokerError(f"{record.topic}/{record.partition}: the deletion was not written: {', '.join(refusals)}")

@@ -14,7 +14,8 @@ from pipeline.fetch import robots_cache
 from pipeline.fetch.client import Client
 from pipeline.fetch.gate import DomainGate
 from pipeline.fetch.guard import AddressGuard
-from pipeline.fetch.robots_cache import Robots, RobotsCache
+from pipeline.fetch.robots_answer import REFRESHED_AHEAD_S, Robots
+from pipeline.fetch.robots_cache import RobotsCache
 from pipeline.fetch.slots import Deferred
 from pipeline.fetch.transport import StaleMembership
 from pipeline.web.url import canonicalize
@@ -192,13 +193,78 @@ async def test_a_file_is_asked_for_once_a_day(world):
     """RFC 9309 2.4: no more than 24 hours; nor oftener than needed."""
     world.site.answers["/robots.txt"] = CLOSED
     await world.ask()
-    world.now += 86_399
+    world.now += 86_400 - REFRESHED_AHEAD_S - 1
     await world.ask()
     assert 1 == len(world.site.requests)
-    world.now += 2
+    world.now += REFRESHED_AHEAD_S + 2
     world.site.answers["/robots.txt"] = response(b"User-agent: *\nAllow: /")
     assert await world.allowed()
     assert 2 == len(world.site.requests)
+
+
+async def refreshed(world):
+    """Let the request that was begun in the background end."""
+    async with asyncio.timeout(5):
+        await asyncio.gather(*world.cache._refreshes.values(), return_exceptions=True)
+
+
+async def test_a_file_in_use_is_brought_anew_before_it_expires_and_nobody_waits_for_it(world):
+    """Each page of a site would else wait for its robots.txt once a day, and be put off by a long delay."""
+    world.site.answers["/robots.txt"] = CLOSED
+    first = await world.ask()
+    world.now += 86_400 - REFRESHED_AHEAD_S + 1
+    world.site.answers["/robots.txt"] = response(b"User-agent: *\nAllow: /")
+    assert first is await world.ask()
+    assert first is await world.ask()
+    await refreshed(world)
+    assert 2 == len(world.site.requests)
+    assert await world.allowed()
+    assert ["r"] == [change.table for change in world.changes()]
+    world.now += REFRESHED_AHEAD_S
+    assert await world.allowed()
+    assert 2 == len(world.site.requests)
+
+
+@pytest.mark.parametrize("answer", [response(b"", status="503 x"), response(b"User-agent", "Content-Length: 99")])
+async def test_a_file_that_can_not_be_brought_anew_holds_to_its_end(world, answer):
+    """A site that is unwell for a moment is not closed while what it said still holds, nor asked again and again."""
+    world.site.answers["/robots.txt"] = CLOSED
+    first = await world.ask()
+    world.now += 86_400 - REFRESHED_AHEAD_S + 1
+    world.site.answers["/robots.txt"] = answer
+    for _ in range(3):
+        assert first is await world.ask()
+        await refreshed(world)
+    assert 2 == len(world.site.requests)
+    world.now += robots_cache.REFRESH_PAUSE_S + 1
+    assert first is await world.ask()
+    await refreshed(world)
+    assert 3 == len(world.site.requests)
+    world.now += REFRESHED_AHEAD_S
+    assert "CLOSED" == (await world.ask()).state
+
+
+async def test_a_partition_that_goes_takes_its_refresh_with_it(world):
+    """Its next owner asks; a request of ours would come without its pause."""
+    world.site.answers["/robots.txt"] = CLOSED
+    await world.ask()
+    world.now += 86_400 - REFRESHED_AHEAD_S + 1
+    await world.ask()
+    world.cache.closed(PARTITION)
+    await asyncio.sleep(0)
+    assert ({}, 1) == (world.cache._flights, len(world.site.requests))
+
+
+async def test_a_stale_member_brings_nothing_anew(world):
+    """Nobody may be asked; what is known still holds."""
+    world.site.answers["/robots.txt"] = CLOSED
+    first = await world.ask()
+    world.now += 86_400 - REFRESHED_AHEAD_S + 1
+    world.fresh = False
+    assert first is await world.ask()
+    await refreshed(world)
+    assert first is await world.ask()
+    assert 1 == len(world.site.requests)
 
 
 async def test_origins_are_told_apart(world):
