@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 LONGEST_S: Final = 30 * 86_400.0
@@ -19,8 +20,8 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 _DAY: Final = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _MONTH: Final = f"(?P<month>{'|'.join(_MONTHS)})"
 _TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-_DATES: Final = (
-    re.compile(rf"{_DAY}, (?P<day>[0-9]{{2}}) {_MONTH} (?P<year>[0-9]{{4}}) {_TIME} GMT"),  # IMF-fixdate
+_FIXED_DATE: Final = re.compile(rf"{_DAY}, (?P<day>[0-9]{{2}}) {_MONTH} (?P<year>[0-9]{{4}}) {_TIME} GMT")
+_OLD_DATES: Final = (
     re.compile(rf"{_DAY}[a-z]+, (?P<day>[0-9]{{2}})-{_MONTH}-(?P<year>[0-9]{{2}}) {_TIME} GMT"),  # RFC 850
     re.compile(rf"{_DAY} {_MONTH} (?P<day>[ 0-9][0-9]) {_TIME} (?P<year>[0-9]{{4}})"),  # asctime
 )
@@ -71,8 +72,18 @@ def http_date(text: str, now: float) -> float | None:
     Returns:
         Seconds since the epoch; None where it is no date.
     """
-    match = next((match for pattern in _DATES if (match := pattern.fullmatch(text))), None)
+    at = _fixed_date(text)
+    if at is not None:
+        return at
+    match = next((match for pattern in _OLD_DATES if (match := pattern.fullmatch(text))), None)
     return None if match is None else _timestamp(match, now)
+
+
+@lru_cache(maxsize=1024)
+def _fixed_date(text: str) -> float | None:
+    """Read the form that all sites use; of answers in the same second all have the same Date."""
+    match = _FIXED_DATE.fullmatch(text)
+    return None if match is None else _timestamp(match, 0.0)
 
 
 def _wish_s(text: str, now: float) -> float | None:
