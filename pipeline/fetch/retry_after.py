@@ -15,6 +15,9 @@ BELIEVED_SKEW_S: Final = 86_400.0
 _CENTURY_PIVOT_S: Final = 50 * 365.25 * 86_400
 """A two-digit year that seems to be more than 50 years ahead is in the past (RFC 9110 5.6.7)."""
 
+LONGEST_DATE: Final = len("Wednesday, 01-May-24 12:00:00 GMT")
+"""What is longer is no date, and is not remembered either."""
+
 _SECONDS: Final = re.compile(r"[0-9]+")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAY: Final = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
@@ -72,6 +75,8 @@ def http_date(text: str, now: float) -> float | None:
     Returns:
         Seconds since the epoch; None where it is no date.
     """
+    if len(text) > LONGEST_DATE:
+        return None
     at = _fixed_date(text)
     if at is not None:
         return at
