@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pipeline.errors import BrokerError, ConfigurationError
-from pipeline.ops.dead_letters import Letter, Marker, read_letter, read_marker
+from pipeline.ops.dead_letters import Letter, Marker, RecordName, read_letter, read_marker
 
 GROUP: Final = "headrace-dlq-reader"
 """What the consumers name; it never has members or offsets."""
@@ -127,7 +127,7 @@ class DeadLetterReader:
         Raises:
             BrokerError: nothing comes for too long: a transaction is open or hangs, or the broker is away.
         """
-        markers: dict[str, tuple[int, Marker]] = {}
+        markers: dict[RecordName, tuple[int, Marker]] = {}
         texts: dict[str, str] = {}  # one text for all that was done in one go
         there_are_letters = False
         for record in self._records(part):
@@ -136,13 +136,14 @@ class DeadLetterReader:
                 there_are_letters = True
             else:
                 by, at = (texts.setdefault(text, text) for text in (marker.by, marker.at))
-                markers[marker.letter_id] = (record.offset, marker._replace(by=by, at=at))
+                markers[marker.record] = (record.offset, marker._replace(by=by, at=at))
         if not there_are_letters:
             return
         for record in self._records(part):
             if read_marker(record.headers) is None:
                 letter = read_letter(record)
-                offset, marker = markers.get(letter.id, (-1, None))
+                names = (letter.record, (letter.id, None))
+                offset, marker = max((markers[name] for name in names if name in markers), default=(-1, None))
                 if marker is not None and offset > letter.offset:
                     letter = replace(letter, state=marker.state, done_by=marker.by, done_at=marker.at)
                 yield letter

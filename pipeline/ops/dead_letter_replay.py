@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,9 @@ from pipeline.delivery.transactions import ReplacedError, TransactionalProducer,
 from pipeline.errors import BrokerError, InputError
 from pipeline.ops.dead_letter_origins import Refusal, unfit
 from pipeline.ops.dead_letter_reader import STALL_S, DeadLetterReader, Part
-from pipeline.ops.dead_letters import Filters, Letter, Marker, State, rfc3339
+from pipeline.ops.dead_letters import Filters, Letter, Marker, RecordName, State, rfc3339
+
+log = logging.getLogger(__name__)
 
 GROUP: Final = "headrace-dlq"
 """Group of the committed offsets, and the transactional id: one replay or purge at a time in a cluster."""
@@ -186,7 +189,7 @@ class DeadLetterOffice:
         return {tp: position for tp, position in positions.items() if position > self._read[tp].start}
 
     def _run(self, filters: Filters, limit: int, state: State, choose: _Choose, tell: Tell) -> Outcome:
-        outcome, chunk, taken = Outcome(), _Chunk(), set[str]()
+        outcome, chunk, taken = Outcome(), _Chunk(), set[RecordName]()
         at = rfc3339(int(self._now() * 1000))
         for letter in self._matching(filters):
             if letter.state is not State.OPEN and not filters.ids:
@@ -199,13 +202,13 @@ class DeadLetterOffice:
             chosen = _refusal(letter, taken) or choose(letter)
             if isinstance(chosen, Refusal):
                 outcome.refused[chosen.kind] += 1
-                tell(letter, chosen)
-                if letter.id not in taken:
+                self._say(tell, letter, chosen)
+                if letter.record not in taken:
                     self._keep(letter)
                 continue
             outcome.done += 1
-            taken.add(letter.id)
-            marker = Marker(letter.id, state, self._by, at)
+            taken.add(letter.record)
+            marker = Marker(letter.id, state, self._by, at, letter.record[1])
             done = replace(letter, state=state, done_by=self._by, done_at=at) if self._producer else letter
             chunk.add(done, [*chosen, Output(letter.topic, None, None, letter.partition, marker.headers)])
             if chunk.is_full:
@@ -233,7 +236,16 @@ class DeadLetterOffice:
             self._commit(chunk.outputs, {tp: self._open_from.get(tp, end) for tp, end in chunk.ends.items()})
         for letter in chunk.letters:
             self._committed += 1
-            tell(letter, None)
+            self._say(tell, letter, None)
+
+    def _say(self, tell: Tell, letter: Letter, refusal: Refusal | None) -> None:
+        """Tell; who acts goes on where it can't be told: what is committed stays, and the rest is still to be done."""
+        try:
+            tell(letter, refusal)
+        except Exception as exc:
+            if self._producer is None:
+                raise
+            log.warning("dead letter %s is %s, and could not be told: %r", letter.id, _what(refusal), exc)
 
     def _commit(self, outputs: Sequence[Output], positions: Mapping[TP, int]) -> None:
         """Make outputs and positions visible together; nothing without a producer."""
@@ -255,11 +267,15 @@ class DeadLetterOffice:
         )
 
 
-def _refusal(letter: Letter, taken: Collection[str]) -> Refusal | None:
+def _what(refusal: Refusal | None) -> str:
+    return "done" if refusal is None else f"refused ({refusal.kind})"
+
+
+def _refusal(letter: Letter, taken: Collection[RecordName]) -> Refusal | None:
     """Return why a letter must not be touched, whatever is to be done with it."""
     if letter.state is not State.OPEN:
         return Refusal(letter.state, f"{letter.state} {letter.done_at} by {letter.done_by}")
-    if letter.id in taken:
+    if letter.record in taken:
         return Refusal("same_record", "a second letter of the same record; what is done with the first holds for it")
     return None
 

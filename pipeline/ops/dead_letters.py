@@ -1,9 +1,9 @@
 """Dead letters as they stand in the `-dlq` topics: which there are, and which of them are done.
 
 A `-dlq` topic holds letters and markers. A marker is a record without a value that follows its letter in the same
-partition; its headers say what was done: `dlq-marker` (`replayed` or `purged`), `dlq-id` of the letter, `dlq-by` and
-`dlq-at`. A letter that has one after it is done. An offset could not say so: what is replayed is chosen by reason,
-stage or domain, and leaves gaps.
+partition; its headers say what was done: `dlq-marker` (`replayed` or `purged`), `dlq-id` and `dlq-origin-timestamp` of
+the letter, `dlq-by` and `dlq-at`. A letter that has one after it is done. An offset could not say so: what is replayed
+is chosen by reason, stage or domain, and leaves gaps.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ FIRST_MS: Final = -62_135_596_800_000
 LAST_MS: Final = 253_402_300_799_999
 """The years 1 to 9999, of which a time can be written."""
 MAX_DIGITS: Final = 20
+
+
+RecordName = tuple[str, int | None]
+"""What tells records apart: the id of a letter, which is made of a place, and the record's timestamp, milliseconds
+since the epoch: a topic that was made anew has the same places again. None stands for any time."""
 
 
 class State(StrEnum):
@@ -106,6 +111,11 @@ class Letter:
         return self.topic.removesuffix(DLQ_SUFFIX)
 
     @property
+    def record(self) -> RecordName:
+        """Which record it is of."""
+        return self.id, 0 if self.origin is None else self.origin.timestamp_ms
+
+    @property
     def own_headers(self) -> tuple[tuple[str, bytes], ...]:
         """Headers that the record had before it became a letter."""
         return tuple(header for header in self.headers if not header[0].startswith(HEADER_PREFIX))
@@ -168,17 +178,26 @@ class Marker(NamedTuple):
         state: replayed or purged.
         by: who did it.
         at: when, RFC 3339.
+        origin_ms: timestamp of the letter's record, milliseconds since the epoch; None where it is not said.
     """
 
     letter_id: str
     state: State
     by: str
     at: str
+    origin_ms: int | None = None
+
+    @property
+    def record(self) -> RecordName:
+        """Which record it is of."""
+        return self.letter_id, self.origin_ms
 
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:
         """As they are written."""
         said = {"marker": self.state, "id": self.letter_id, "by": self.by, "at": self.at}
+        if self.origin_ms is not None:
+            said["origin-timestamp"] = str(self.origin_ms)
         return tuple((HEADER_PREFIX + name, text.encode(errors="replace")) for name, text in said.items())
 
 
@@ -189,7 +208,8 @@ def read_marker(headers: Sequence[tuple[str, bytes | None]]) -> Marker | None:
         return None
     # A state of a later release is done, too.
     state = State.PURGED if said["marker"] == State.PURGED else State.REPLAYED
-    return Marker(said.get("id", ""), state, said.get("by", ""), said.get("at", ""))
+    origin_ms = _number(said, "origin-timestamp") if "origin-timestamp" in said else None
+    return Marker(said.get("id", ""), state, said.get("by", ""), said.get("at", ""), origin_ms)
 
 
 def read_letter(record: SourceRecord) -> Letter:

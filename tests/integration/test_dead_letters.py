@@ -41,13 +41,15 @@ class Desk:
         for done in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (self.home, self.dlq)]).values():
             done.result(REACH_S)
 
-    def write(self, *values, partition=0, error=None, headers=(), stage="toy", offset=None):
+    def write(
+        self, *values, partition=0, error=None, headers=(), stage="toy", offset=None, timestamp_ms=1_700_000_000_000
+    ):
         """Write letters of records with these values."""
         producer = Producer({**self.options, "linger.ms": 5})
         for value in values:
             at = self._offsets[partition] if offset is None else offset
             self._offsets[partition] += 1
-            source = FakeRecord(self.home, value, b"k", partition, at, 1_700_000_000_000, headers)
+            source = FakeRecord(self.home, value, b"k", partition, at, timestamp_ms, headers)
             letter = dead_letter(source, error or InputError("invalid_task", "no"), group="g", stage=stage)
             producer.produce(self.dlq, letter.value, letter.key, letter.partition, headers=list(letter.headers))
         assert 0 == producer.flush(REACH_S)
@@ -190,6 +192,44 @@ def test_two_letters_of_one_record_are_one_replay(desk, reader):
     assert (1, {"same_record": 1}) == (outcome.done, outcome.refused)
     assert [b"a"] == [row.value for row in reader(desk.home).read_to_end()]
     assert {State.REPLAYED} == set(desk.states().values())
+
+
+def test_two_records_that_share_an_id_are_two_letters(desk, reader):
+    """A topic that was made anew has the same offsets again: what is done with one record must not close another's."""
+    desk.write(b"before", offset=5)
+    desk.write(b"after", offset=5, timestamp_ms=1_700_000_001_000)
+    (name,) = {letter.id for letter in desk.letters().values()}
+    outcome, told = desk.replay(Filters(ids=frozenset({name})), limit=1)
+    assert (1, 1, {b"before": None}) == (outcome.done, outcome.left, told)
+    assert {b"before": State.REPLAYED, b"after": State.OPEN} == desk.states()
+    outcome, told = desk.replay()
+    assert (1, 1, {b"after": None}) == (outcome.done, outcome.done_before, told)
+    assert [b"before", b"after"] == [row.value for row in reader(desk.home).read_to_end()]
+
+
+def test_a_mark_that_does_not_say_of_which_record_holds_for_its_id(desk):
+    """As those of earlier releases: what they closed stays closed."""
+    desk.write(b"a", offset=5)
+    (name,) = {letter.id for letter in desk.letters().values()}
+    producer = Producer(desk.options)
+    producer.produce(desk.dlq, None, None, 0, headers=[("dlq-marker", b"purged"), ("dlq-id", name.encode())])
+    assert 0 == producer.flush(REACH_S)
+    assert {b"a": State.PURGED} == desk.states()
+
+
+def test_what_is_committed_is_done_although_it_can_not_be_told(desk, reader, caplog):
+    """A full disk behind standard output must not leave the rest undone."""
+    desk.write(b"a", b"b")
+
+    def tell(letter, refusal):
+        raise OSError(28, "No space left on device")
+
+    with desk.office() as office:
+        outcome = office.replay(Filters(), LIMIT, as_it_was, tell)
+        office.settle()
+    assert 2 == outcome.done
+    assert [b"a", b"b"] == [row.value for row in reader(desk.home).read_to_end()]
+    assert "is done, and could not be told" in caplog.text
 
 
 # ---- progress

@@ -78,7 +78,7 @@ def test_whatever_stands_in_a_topic_can_be_listed(headers):
 @pytest.mark.parametrize("state", [State.REPLAYED, State.PURGED])
 def test_a_marker_is_read_as_it_was_written(state):
     """It is all that says that a letter is done."""
-    marker = Marker("id", state, "me@here", "2026-05-04T06:30:00Z")
+    marker = Marker("id", state, "me@here", "2026-05-04T06:30:00Z", 1_700_000_000_000)
     assert marker == read_marker(marker.headers)
     assert None is read_marker(letter().headers)
 
