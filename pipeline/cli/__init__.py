@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import sys
 
 import click
@@ -65,6 +66,9 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: errors that name who must act are printed as one message, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what senders wrote is printed, on any terminal
     try:
         cli()
     except HeadraceError as exc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,5 +30,6 @@ def json_option(command: Command) -> Command:
 
 
 def print_json(row: dict[str, Any]) -> None:
-    """Print an object as one line."""
-    click.echo(json.dumps(row, ensure_ascii=False))
+    """Print an object as one line; with escapes where the output may lack a character."""
+    has_all = (sys.stdout.encoding or "").lower().startswith("utf")
+    click.echo(json.dumps(row, ensure_ascii=not has_all))

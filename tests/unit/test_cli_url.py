@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -79,3 +82,27 @@ def test_people_get_lines(monkeypatch, tmp_path):
 def test_without_a_url_the_command_says_so():
     """An empty answer would look like success."""
     assert 2 == CliRunner().invoke(cli, ["url"]).exit_code
+
+
+@pytest.fixture
+def western():
+    """Run `headrace url` where the terminal knows western letters only; gives what is written."""
+
+    def call(*arguments):
+        environ = {**os.environ, "PYTHONIOENCODING": "latin-1", "HEADRACE_CONFIG": os.devnull}
+        command = [sys.executable, "-m", "pipeline.cli", "url", *arguments]
+        done = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=True)
+        return done.stdout.decode("latin-1")
+
+    return call
+
+
+def test_a_terminal_that_lacks_a_character_ends_no_command(western):
+    """What senders wrote stands in what commands print."""
+    assert ["http://b\u00fccher.test/\\u20ac"] == western("http://b\u00fccher.test/\u20ac").splitlines()[:1]
+
+
+def test_json_is_json_whatever_the_terminal_lacks(western):
+    """A script reads it."""
+    url = "http://b\u00fccher.test/\u20ac"
+    assert url == json.loads(western("--json", url))["input"]
