@@ -126,12 +126,12 @@ class CrawlBudget:
         """Handle a `Grant` record; one that belongs to another partition goes on to it.
 
         Args:
-            grant: the record.
+            grant: the record; `check_grant` has seen it.
             value: its bytes.
             now_ms: now.
 
         Raises:
-            InputError: a kind, partition or number that means nothing.
+            InputError: a kind or partition that there is not.
         """
         crawl, kind, partition = grant["crawl"], grant["kind"], grant["partition"]
         share = Ask(partition, grant["pages"], grant["bytes"], grant["day"])
@@ -139,13 +139,6 @@ class CrawlBudget:
             raise InputError("schema_rejected", f"no kind of grant: {kind!r}", field="kind")
         if not 0 <= partition < self._partitions:
             raise InputError("schema_rejected", f"no partition {partition}", field="partition")
-        for field in ("pages", "bytes", "day"):
-            if grant[field] < 0:
-                raise InputError("schema_rejected", f"{grant[field]} is negative", field=field)
-        if not (share.pages or share.bytes):
-            raise InputError("schema_rejected", "neither pages nor bytes", field="pages")
-        if not crawl:
-            raise InputError("schema_rejected", "no crawl", field="crawl")
         target = partition if kind == "GIVE" else self.keeper(crawl)
         if target != self._partition:
             yield Output(topics.GRANTS.name, value, partition=target)

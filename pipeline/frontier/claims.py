@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline import topics
 from pipeline.config import Frontier
 from pipeline.contracts.codec import Codecs
 from pipeline.delivery.api import Output, SourceRecord, replays_of
-from pipeline.errors import InputError
 from pipeline.frontier.crawls import CrawlBook, CrawlState
 from pipeline.frontier.domain_budget import DomainBudget
 from pipeline.frontier.handling import PLAIN, Handling, handling_of
 from pipeline.frontier.lifecycle import Lifecycle
 from pipeline.frontier.policy import CrawlPolicy, Policies, why
 from pipeline.frontier.raw_records import RawRecord, pack_raw, unpack_raw
+from pipeline.frontier.record_checks import check_links, check_task
 from pipeline.frontier.records import (
     KEY_BYTES,
     OutRow,
@@ -37,17 +37,6 @@ from pipeline.web.partition import partition_for
 from pipeline.web.url import CanonicalUrl, RefusedUrl, canonical_form, canonicalize, url_key
 
 Record = Mapping[str, Any]
-
-MAX_TEXT_BYTES: Final = 255
-"""Longest crawl id and name of a source, a parser or headers."""
-MAX_CONCURRENCY: Final = 100
-MAX_INTERVAL_MS: Final = 366 * 86_400_000
-_NEVER_NEGATIVE: Final = (
-    "depth", "submitted_at_ms", "not_before_ms", "timeout_ms", "concurrency", "max_depth", "interval_ms", "poll",
-)  # fmt: skip
-_MOST: Final = {"concurrency": MAX_CONCURRENCY, "interval_ms": MAX_INTERVAL_MS}
-MAX_REDIRECTS: Final = 100
-"""Far more hops than fetch follows."""
 
 
 class _Found(NamedTuple):
@@ -265,14 +254,7 @@ class Claims:
         """
         value = source.value or b""
         batch = self._decode_links(value)
-        check_crawl(batch["crawl"], "schema_rejected")
-        for field in ("depth", "max_depth"):
-            if batch[field] is not None and batch[field] < 0:
-                raise InputError("schema_rejected", f"{batch[field]} is negative", field=field)
-        if not 1 <= batch["priority"] <= 5:
-            raise InputError("schema_rejected", f"{batch['priority']} is not between 1 and 5", field="priority")
-        if len(batch["source"].encode()) > MAX_TEXT_BYTES:
-            raise InputError("schema_rejected", f"longer than {MAX_TEXT_BYTES} bytes", field="source")
+        check_links(batch)
         state = self._crawls.change(batch["crawl"])
         state.links_received += batch["poll"] <= 1
         policy = self._policies.get(batch["crawl"])
@@ -382,46 +364,6 @@ class Claims:
             or self._domain_budget.refusal(policy, task.crawl, task.domain)
             or self._variants.refusal(task.crawl, href)
         )
-
-
-def check_task(record: Record, max_url_bytes: int) -> None:
-    """Check what the schema can't; the URL itself is checked where it is made canonical.
-
-    Args:
-        record: a `Task` record.
-        max_url_bytes: longest URL of a hop.
-
-    Raises:
-        InputError: `invalid_task`, with the field at fault.
-    """
-    check_crawl(record["crawl"], "invalid_task")
-    if not 1 <= record["priority"] <= 5:
-        raise InputError("invalid_task", f"{record['priority']} is not between 1 and 5", field="priority")
-    for field in _NEVER_NEGATIVE:
-        if (record[field] or 0) < 0:
-            raise InputError("invalid_task", f"{record[field]} is negative", field=field)
-    for field in ("source", "parser", "headers_ref"):
-        if len(record[field].encode()) > MAX_TEXT_BYTES:
-            raise InputError("invalid_task", f"longer than {MAX_TEXT_BYTES} bytes", field=field)
-    for field, most in _MOST.items():
-        if record[field] > most:
-            raise InputError("invalid_task", f"{record[field]} is more than {most}", field=field)
-    if len(record["redirects"]) > MAX_REDIRECTS:
-        raise InputError("invalid_task", f"more than {MAX_REDIRECTS} hops", field="redirects")
-    if any(len(hop.encode()) > max_url_bytes for hop in record["redirects"]):
-        raise InputError("invalid_task", f"a hop is longer than {max_url_bytes} bytes", field="redirects")
-
-
-def check_crawl(crawl: str, reason: str) -> None:
-    """Refuse an id that no crawl can have: it would make rows that nobody ever removes.
-
-    Raises:
-        InputError: with the reason.
-    """
-    if not crawl:
-        raise InputError(reason, "is empty", field="crawl")
-    if len(crawl.encode()) > MAX_TEXT_BYTES or "\0" in crawl:
-        raise InputError(reason, f"longer than {MAX_TEXT_BYTES} bytes, or holds a zero byte", field="crawl")
 
 
 def _reopens(row: SeenRow, depth: int, policy: CrawlPolicy) -> bool:

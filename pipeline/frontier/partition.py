@@ -14,7 +14,7 @@ from pipeline.delivery.api import Output, SourceRecord, StateView, is_answered
 from pipeline.errors import InputError
 from pipeline.frontier import politeness
 from pipeline.frontier.budget import CrawlBudget
-from pipeline.frontier.claims import Claims, check_crawl
+from pipeline.frontier.claims import Claims
 from pipeline.frontier.crawls import CrawlBook, CrawlState
 from pipeline.frontier.days import day_of, days_of
 from pipeline.frontier.domain_budget import DomainBudget
@@ -29,6 +29,7 @@ from pipeline.frontier.outstanding import Outstanding
 from pipeline.frontier.overview import Overview, overview
 from pipeline.frontier.parked import Parked, count_parked
 from pipeline.frontier.policy import Policies
+from pipeline.frontier.record_checks import check_crawl, check_grant, check_outcome
 from pipeline.frontier.records import OutRow, PlaceKind, Task, url_row_key
 from pipeline.frontier.recurring import RecurringWork
 from pipeline.frontier.releases import Releases
@@ -260,14 +261,15 @@ class FrontierPartition:
 
     def _on_grant(self, record: SourceRecord, now_ms: int) -> list[Output]:
         grant = self._decode_grant(record.value)
+        check_grant(grant)
         return list(self._budget.receive(grant, record.value or b"", now_ms))
 
     def _on_outcome(self, record: SourceRecord, now_ms: int) -> list[Output]:
         outcome = self._decode_outcome(record.value)
-        check_crawl(outcome["crawl"], "schema_rejected")
+        check_outcome(outcome)
         brought = outcome["outcome"] == "FETCHED"
         state = self._crawls.change(outcome["crawl"])
-        received_bytes = max(0, outcome["bytes_wire"])
+        received_bytes = outcome["bytes_wire"]
         state.bytes_received += received_bytes
         out = self._outstanding.get(url_row_key(outcome["crawl"], outcome["url_key"]))
         if out is None or out.task.deliveries != outcome["delivery"]:

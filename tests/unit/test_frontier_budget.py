@@ -205,7 +205,10 @@ def test_a_grant_record_goes_on_to_the_partition_it_is_meant_for():
         (grant("ASK", PARTITIONS, 1), "partition"),
         (grant("ASK", -1, 1), "partition"),
         (grant("GIVE", 0, 0), "pages"),
+        (grant("GIVE", 0, 2**62), "pages"),
+        ({**grant("GIVE", 0, 0), "bytes": 2**62}, "bytes"),
         (grant("GIVE", 0, 1, crawl=""), "crawl"),
+        (grant("GIVE", 0, 1, crawl="c" * 256), "crawl"),
     ],
 )
 def test_a_grant_that_makes_no_sense_changes_nothing(record, field):

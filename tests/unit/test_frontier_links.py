@@ -264,7 +264,12 @@ def test_a_task_s_depth_limit_holds_for_its_links_and_travels_on(bench):
 
 @pytest.mark.parametrize(
     ("fields", "field"),
-    [({"priority": 0}, "priority"), ({"max_depth": -1}, "max_depth"), ({"source": "s" * 256}, "source")],
+    [
+        ({"priority": 0}, "priority"),
+        ({"max_depth": -1}, "max_depth"),
+        ({"found_at_ms": -1}, "found_at_ms"),
+        ({"source": "s" * 256}, "source"),
+    ],
 )
 def test_a_link_record_that_makes_no_sense_is_refused_as_a_whole(bench, fields, field):
     """Nothing of it may be half taken in."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline import topics
+from pipeline.errors import InputError
 from pipeline.frontier.records import OUT, SEEN, UrlState, unpack_seen
 from tests.frontier_world import CODECS, START, Bench, make_outcome, make_stage, make_task
 
@@ -364,3 +365,16 @@ def test_the_dead_letter_of_a_task_can_be_replayed():
     record = CODECS.decode(topics.TASKS.subject, dead.value)
     bench.send(topics.TASKS, {**record, "replay": True})
     assert [A] == bench.urls(after_s=1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("bytes_wire", -1), ("bytes_wire", 2**62), ("status", -1), ("status", 65_536), ("requests", -1)],
+)
+def test_an_outcome_with_an_absurd_number_is_a_dead_letter(bench, field, value):
+    """Summed up it would not fit the progress record, and no worker could ever report again."""
+    lane = given(bench)
+    with pytest.raises(InputError) as caught:
+        bench.outcome(lane, "FETCHED", **{field: value})
+    assert ("schema_rejected", field) == (caught.value.reason, caught.value.field)
+    assert 1 == bench.progress()["out"]
