@@ -21,7 +21,12 @@ _NEVER_NEGATIVE: Final = (
     "depth", "submitted_at_ms", "not_before_ms", "timeout_ms", "concurrency", "max_depth", "interval_ms", "poll",
 )  # fmt: skip
 MAX_POLL: Final = 1 << 31
-_MOST: Final = {"concurrency": MAX_CONCURRENCY, "interval_ms": MAX_INTERVAL_MS, "poll": MAX_POLL}
+MAX_TIME_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, the last that RFC 3339 has: milliseconds since the epoch."""
+_MOST: Final = {
+    "concurrency": MAX_CONCURRENCY, "interval_ms": MAX_INTERVAL_MS, "poll": MAX_POLL,
+    "submitted_at_ms": MAX_TIME_MS, "not_before_ms": MAX_TIME_MS,
+}  # fmt: skip
 MAX_REDIRECTS: Final = 100
 """Far more hops than fetch follows."""
 MAX_RECEIVED_BYTES: Final = 1 << 40
@@ -79,8 +84,9 @@ def check_links(batch: Record) -> None:
         InputError: `schema_rejected`, with the field at fault.
     """
     check_crawl(batch["crawl"], "schema_rejected")
-    for field in ("depth", "max_depth", "found_at_ms"):
+    for field in ("depth", "max_depth"):
         _check_number(batch, field)
+    _check_number(batch, "found_at_ms", MAX_TIME_MS)
     if not 1 <= batch["priority"] <= 5:
         raise InputError("schema_rejected", f"{batch['priority']} is not between 1 and 5", field="priority")
     if len(batch["source"].encode()) > MAX_TEXT_BYTES:

@@ -34,17 +34,28 @@ Encode = Callable[[Mapping[str, Any]], bytes]
 
 
 def line_of(document: Mapping[str, Any]) -> bytes:
-    """Return the JSONL line of a document: bytes as hex, `_ms` times also as RFC 3339 in UTC without the suffix."""
+    """Return the JSONL line of a document: bytes as hex, `_ms` times also as RFC 3339 in UTC without the suffix.
+
+    Raises:
+        InputError: a time beyond the years that RFC 3339 has.
+    """
     row: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, bytes):
             row[name] = value.hex()
         elif name.endswith("_ms"):
             row[name] = value
-            row[name.removesuffix("_ms")] = datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
+            row[name.removesuffix("_ms")] = _time(name, value)
         else:
             row[name] = value
     return orjson.dumps(row) + b"\n"
+
+
+def _time(field: str, moment_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError) as exc:
+        raise InputError("schema_rejected", f"{moment_ms} is no time", field=field) from exc
 
 
 def _sha256(content: bytes) -> bytes:

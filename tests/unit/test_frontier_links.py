@@ -268,6 +268,7 @@ def test_a_task_s_depth_limit_holds_for_its_links_and_travels_on(bench):
         ({"priority": 0}, "priority"),
         ({"max_depth": -1}, "max_depth"),
         ({"found_at_ms": -1}, "found_at_ms"),
+        ({"found_at_ms": 253_402_300_800_000}, "found_at_ms"),
         ({"source": "s" * 256}, "source"),
     ],
 )

@@ -255,6 +255,15 @@ def test_an_undecodable_document_is_the_senders_and_leaves_no_trace(store):
     assert ["title 2"] == store.titles()
 
 
+@pytest.mark.parametrize("moment_ms", [253_402_300_800_000, -(2**63), 2**63 - 1])
+def test_a_document_with_a_time_that_is_none_is_the_senders(store, moment_ms):
+    """It can't be written for people; its place and the field are named, as of any record that makes no sense."""
+    value = CODECS.encode(DOCUMENTS.subject, {**DOCUMENT, "fetched_at_ms": moment_ms})
+    with pytest.raises(InputError) as caught:
+        store.open().handle(FakeRecord(DOCUMENTS.name, value, partition=3), NOW_S)
+    assert ("schema_rejected", "fetched_at_ms") == (caught.value.reason, caught.value.field)
+
+
 def test_nothing_is_ever_due(store):
     """Rounds close files; a timer would commit empty ones."""
     partition = store.open()
