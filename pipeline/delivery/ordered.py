@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from pipeline.delivery.offsets import OffsetMap
 from pipeline.delivery.pending import RESTORING, STOPPED, PendingPartition, PendingRecord
 from pipeline.delivery.runner import Runner, log
 from pipeline.delivery.transactions import Verdict, Work
-from pipeline.errors import BugError, InputError
+from pipeline.errors import BrokerError, BugError, ConfigurationError, InputError
 from pipeline.state.changelog import Changelog
 from pipeline.state.store import PartitionStore
 from pipeline.state.view import StagedView, changelog_key
@@ -187,7 +188,8 @@ class OrderedRunner(Runner):
             self._journal.settled(TP(topic, slot.number), entry.position)
         self.metrics.note_restore(restored)
         slot.view = StagedView(store, self._tables)
-        slot.logic = self._stage.open(slot.number, slot.view, now)
+        with _named(slot.number):
+            slot.logic = self._stage.open(slot.number, slot.view, now)
         return True
 
     def _forget(self) -> None:
@@ -370,7 +372,8 @@ class OrderedRunner(Runner):
         worked = [slot for slot in slots if slot.number in by_slot or _is_due(slot, now)]
         share = _Share(self._monotonic, self._work_s, len(worked))
         for slot in worked:
-            outputs += self._work(slot, by_slot.get(slot.number, []), now, share.next())
+            with _named(slot.number):
+                outputs += self._work(slot, by_slot.get(slot.number, []), now, share.next())
         positions = _positions(worked, taken)
         changes = {slot.number: staged for slot in worked if slot.view and (staged := slot.view.changes())}
         wrap = self._changelog.rows.wrap
@@ -490,6 +493,17 @@ class OrderedRunner(Runner):
         slot.logic.close()
         slot.view.clear()
         slot.logic = self._stage.open(slot.number, slot.view, now)
+
+
+@contextmanager
+def _named(number: int) -> Iterator[None]:
+    """Let an error that nobody foresaw say in which partition it happened: the worker ends by it."""
+    try:
+        yield
+    except (BrokerError, ConfigurationError):
+        raise
+    except Exception as exc:
+        raise BugError(f"partition {number}: {type(exc).__name__}: {exc}") from exc
 
 
 def _is_due(slot: _Slot, now: float) -> bool:

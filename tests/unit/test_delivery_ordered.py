@@ -159,12 +159,17 @@ class World:
     async def _crash(self, error):
         self.crashed_with.append(error)
 
-    async def assign(self):
-        """Give both partitions to the worker and wait until they are open."""
+    def hand_over(self):
+        """Give both partitions to the worker."""
         starts = {tp: Start(OffsetMap(0, 0), 0) for tp in PLACES}
         assignment = Assignment(Identity("group", 1, "member"), frozenset(PLACES), starts)
         self.app.consumer.current_assignment = assignment
         self.runner.assigned(assignment)
+        return assignment
+
+    async def assign(self):
+        """Give both partitions to the worker and wait until they are open."""
+        assignment = self.hand_over()
         await self.until(lambda: len(self.runner._slots) == 2 and all(s.logic for s in self.runner._slots.values()))
         return assignment
 
@@ -497,6 +502,36 @@ async def test_a_timers_output_that_no_topic_takes_is_our_fault(world):
     await world.submit(FIRST, 0, 0, b"v")
     await world.commit()
     assert [BugError] == [type(error) for error in world.crashed_with]
+    world.crashed_with.clear()
+
+
+async def test_an_error_of_a_timer_says_in_which_partition_it_happened(world):
+    """No record is to blame, so nothing else tells where to look; every owner of the partition would end by it."""
+    await world.assign()
+
+    def fail(now):
+        raise KeyError("a row that makes no sense")
+
+    logic = world.runner._slots[1].logic
+    logic.due, logic.tick = lambda: 0.0, fail
+    await world.submit(FIRST, 1, 0, b"v")
+    await world.commit()
+    (error,) = world.crashed_with
+    assert (BugError, "partition 1: KeyError: 'a row that makes no sense'") == (type(error), str(error))
+    world.crashed_with.clear()
+
+
+async def test_a_state_that_can_not_be_opened_says_of_which_partition_it_is(world):
+    """The same at an assignment."""
+
+    def fail(partition, view, now):
+        raise ValueError("no row of ours")
+
+    world.stage.open = fail
+    world.hand_over()
+    await world.until(lambda: world.crashed_with)
+    (error,) = world.crashed_with
+    assert (BugError, "partition 0: ValueError: no row of ours") == (type(error), str(error))
     world.crashed_with.clear()
 
 
