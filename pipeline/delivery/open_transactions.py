@@ -15,8 +15,15 @@ OFFSETS_TOPIC = "__consumer_offsets"
 REAPER_S = 10.0
 """How often a coordinator looks for overdue transactions (its property's default)."""
 NO_TRANSACTION = -1
-NUMBER: Final = re.compile("[0-9]{1,18}")
-"""A partition or an offset as people write it; 18 digits fit in the 64 bits of an offset."""
+MAX_PARTITION: Final = 2**31 - 1
+MAX_OFFSET: Final = 2**63 - 1
+_NUMBER: Final = re.compile("[0-9]{1,19}")
+
+
+def read_number(text: str, most: int) -> int | None:
+    """Return the number that a partition or an offset is written as; None where there is none, or it is over `most`."""
+    number = int(text) if _NUMBER.fullmatch(text) else -1
+    return number if 0 <= number <= most else None
 
 
 class Place(NamedTuple):
@@ -45,9 +52,10 @@ class Place(NamedTuple):
         """
         topic, _, rest = text.partition("/")
         partition, _, offset = rest.partition("/")
-        if not (topic and NUMBER.fullmatch(partition) and NUMBER.fullmatch(offset)):
+        number, start = read_number(partition, MAX_PARTITION), read_number(offset, MAX_OFFSET)
+        if not topic or number is None or start is None:
             raise ConfigurationError(f"{text!r} is not TOPIC/PARTITION/START_OFFSET")
-        return cls(topic, int(partition), int(offset))
+        return cls(topic, number, start)
 
 
 class Coordinated(NamedTuple):

@@ -51,7 +51,7 @@ class CrawlEnd:
             tasks_submitted: tasks written for the crawl in all its life; more may have been received, where others
                 submit too or a dead letter is replayed.
         """
-        newest = {row["partition"]: row for row in rows}
+        newest = {row["partition"]: row for row in rows if self._is_ours(row)}
         counts = tuple(
             (
                 partition,
@@ -66,6 +66,9 @@ class CrawlEnd:
         ended = balanced is not None and balanced == self._balanced
         self._balanced = balanced
         return ended
+
+    def _is_ours(self, row: Mapping[str, Any]) -> bool:
+        return 0 <= row["partition"] < self._partitions and len(row["links_sent"]) == self._partitions
 
     def _in_balance(self, newest: Mapping[int, Mapping[str, Any]], tasks_submitted: int) -> bool:
         total = {name: sum(row[name] for row in newest.values()) for name in _COUNTS}

@@ -21,7 +21,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from faust.types import TP
 
 from pipeline.contracts.codec import Codecs
-from pipeline.delivery.open_transactions import NUMBER
+from pipeline.delivery.open_transactions import MAX_OFFSET, MAX_PARTITION, read_number
 from pipeline.delivery.ordered import OrderedRunner
 from pipeline.delivery.pending import PendingPartition
 from pipeline.delivery.runner import Runner
@@ -271,7 +271,9 @@ def place_of(text: str, topics: Mapping[str, Topic], *, with_offset: bool) -> tu
         ValueError: it is not of that form, or no such topic; says what is right.
     """
     form = "TOPIC/PARTITION/OFFSET" if with_offset else "TOPIC/PARTITION"
-    topic, *numbers = text.split("/")
-    if topic not in topics or len(numbers) != 1 + with_offset or not all(map(NUMBER.fullmatch, numbers)):
-        raise ValueError(f"{text!r} is not {form}; the topics are {', '.join(topics)}")
-    return topic, int(numbers[0]), int(numbers[1]) if with_offset else 0
+    parts = text.split("/") if with_offset else [*text.split("/"), "0"]
+    if len(parts) == 3 and parts[0] in topics:
+        partition, offset = read_number(parts[1], MAX_PARTITION), read_number(parts[2], MAX_OFFSET)
+        if partition is not None and offset is not None:
+            return parts[0], partition, offset
+    raise ValueError(f"{text!r} is not {form}; the topics are {', '.join(topics)}")

@@ -58,6 +58,13 @@ def test_anything_that_is_left_or_under_way_is_no_end(fields):
     assert [False, False, False] == [end.observe(rows, 1) for _ in range(3)]
 
 
+@pytest.mark.parametrize("stranger", [row(2), row(-1), row(1, links_sent=[]), row(1, links_sent=[0, 0, 0])], ids=str)
+def test_progress_that_no_partition_of_ours_has_written_is_passed_over(stranger):
+    """Something else may write to the topic; it must neither end a crawl nor keep it from its end."""
+    end = CrawlEnd(2)
+    assert [False, True] == [end.observe([*DONE, stranger], 1) for _ in range(2)]
+
+
 def test_nothing_reported_is_no_end_while_tasks_were_submitted():
     """The first progress comes a moment after the first task."""
     end = CrawlEnd(2)

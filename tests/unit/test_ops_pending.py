@@ -50,7 +50,20 @@ def test_a_place_is_read():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "nothing/3/1", "{}", "{}/3", "{}/x/1", "{}/3/-1", "{}/3/1/2", "{}/3/²", "{}/3/٣", "{}/3/" + "9" * 20]
+    "text",
+    [
+        "",
+        "nothing/3/1",
+        "{}",
+        "{}/3",
+        "{}/x/1",
+        "{}/3/-1",
+        "{}/3/1/2",
+        "{}/3/²",
+        "{}/3/٣",
+        "{}/3/" + "9" * 20,
+        "{}/9999999999/1",
+    ],
 )
 def test_a_place_that_can_not_be_is_refused_with_the_form_and_the_topics(text):
     """An order to the wrong record would be obeyed."""
