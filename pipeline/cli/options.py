@@ -6,9 +6,12 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
+
+_LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""Line ends that JSON lets stand in strings."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -30,6 +33,9 @@ def json_option(command: Command) -> Command:
 
 
 def print_json(row: dict[str, Any]) -> None:
-    """Print an object as one line; with escapes where the output may lack a character."""
+    """Print an object as one line, for whoever splits lines by Unicode's rules too.
+
+    Where the output may lack a character, all but ASCII is escaped.
+    """
     has_all = (sys.stdout.encoding or "").lower().startswith("utf")
-    click.echo(json.dumps(row, ensure_ascii=not has_all))
+    click.echo(json.dumps(row, ensure_ascii=not has_all).translate(_LINE_ENDS))

@@ -106,3 +106,9 @@ def test_json_is_json_whatever_the_terminal_lacks(western):
     """A script reads it."""
     url = "http://b\u00fccher.test/\u20ac"
     assert url == json.loads(western("--json", url))["input"]
+
+
+def test_an_object_is_one_line_by_any_rule(run):
+    """What a sender wrote must not break it in two for whoever splits by Unicode's line ends."""
+    (row,) = run("http://a.test/\u2028\u2029\x85x")
+    assert "http://a.test/\u2028\u2029\x85x" == row["input"]
