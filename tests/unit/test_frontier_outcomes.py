@@ -101,7 +101,9 @@ def test_past_the_list_of_pauses_the_domain_backs_off():
     assert 2 == len(bench.emitted(after_s=17))
 
 
-@pytest.mark.parametrize(("outcome", "status"), [("RATE_LIMITED", 429), ("RATE_LIMITED", 503), ("HTTP_ERROR", 429)])
+@pytest.mark.parametrize(
+    ("outcome", "status"), [("RATE_LIMITED", 429), ("RATE_LIMITED", 200), ("RATE_LIMITED", 503), ("HTTP_ERROR", 429)]
+)
 def test_a_site_that_is_overloaded_is_left_alone_and_no_attempt_is_spent(bench, outcome, status):
     """Overload is the site's state, not the task's failure: the domain waits, the task is not worn out."""
     bench.task(A)
