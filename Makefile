@@ -8,7 +8,7 @@ ARGS ?=
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-latency bench-clients bench-delivery bench-failover bench-frontier bench-urgent chaos slow faults safeguards up clean lock
+.PHONY: help demo test check bench bench-latency bench-clients bench-delivery bench-failover bench-frontier bench-urgent bench-fetch chaos slow faults safeguards up clean lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -49,6 +49,9 @@ bench-frontier: $(READY)  ## what a link costs with 100,000 to 10 million known 
 
 bench-urgent: $(READY)  ## urgent tasks behind a million bulk tasks: in their lane, and fetched first; some ten minutes
 	$(BIN)/python -m bench.urgent $(ARGS)
+
+bench-fetch: $(READY)  ## what fetching a page costs: our stage and client, aiohttp, httpx, Scrapy
+	$(BIN)/python -m bench.fetch $(ARGS)
 
 chaos: $(READY)  ## workers, broker, network, disks and clocks broken for MINUTES; CHAOS_KINDS=kill,zombie
 	CHAOS_MINUTES=$(MINUTES) $(BIN)/pytest tests/chaos -m chaos --log-cli-level=INFO $(ARGS)
