@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import select
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -175,7 +176,9 @@ def _wire_url(origin: httpx.URL, target: str) -> URL:
 class _Handler(ResponseHandler):
     """A connection whose site can't keep us busy with what is no content: the library bounds each line, not their sum.
 
-    It also tells a fault in the middle of a body to who reads it; the library leaves the reader waiting for ever.
+    What comes while no request is out ends it, and is never the answer to a later one (RFC 9112 9.2); the library would
+    keep it for the next request. It also tells a fault in the middle of a body to who reads it; the library leaves the
+    reader waiting for ever.
     """
 
     _received = 0
@@ -189,7 +192,20 @@ class _Handler(ResponseHandler):
         self._is_answered = self._is_answered or data[0].code >= 200
         super().feed_data(data, size)
 
+    def is_connected(self) -> bool:
+        """Whether a request may be sent; what has come unasked may still lie in the socket."""
+        return super().is_connected() and not (self._is_idle() and _has_input(self.transport))
+
+    def _is_idle(self) -> bool:
+        return self._is_answered and (self._payload is None or self._payload.is_eof())
+
     def data_received(self, data: bytes) -> None:
+        if self._is_idle():
+            if data.strip(b"\r\n"):  # an empty line is nothing (RFC 9112 2.2)
+                self.force_close()
+                if self.transport is not None:
+                    self.transport.close()
+            return
         self._received += len(data)
         super().data_received(data)
         body = self._payload
@@ -213,6 +229,16 @@ class _Handler(ResponseHandler):
                 fault.__cause__ = exc
                 exc = fault
             body.set_exception(exc)
+
+
+def _has_input(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether a connection has something to read, its end included."""
+    connected = None if transport is None else transport.get_extra_info("socket")
+    if connected is None or connected.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(connected.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _make_handler(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
