@@ -10,18 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self, get_args
-
-import psutil
+from typing import Literal, get_args
 
 from pipeline.errors import ConfigurationError
 from pipeline.local.expectation import Expectation, is_denied
@@ -30,13 +25,13 @@ from pipeline.local.simulated_pages import Answer, Renderer
 from pipeline.local.simulated_plain import plan_plain_sites
 from pipeline.local.simulated_plan import MIN_PAGES, Planner, month_number
 from pipeline.local.simulated_site import Resource, Site
+from pipeline.local.site_process import SiteProcess
 
 Plan = Literal["traps", "plain", "limits"]
 PAGE_BYTES = 6 << 10
 PLAIN_PAGE_BYTES = 44 << 10
 MONTHS_MADE = 24
 """Calendar months made before they are asked for; a crawler that goes further than two years is lost anyway."""
-STOP_S = 10.0
 
 
 class SimulatedWeb:
@@ -205,7 +200,7 @@ class SimulatedWeb:
         return site is not None and (url in site.denied or is_denied(site.rules, f"/{path}"))
 
 
-class ServedWeb:
+class ServedWeb(SiteProcess):
     """A simulated web, served by a process of its own that ends with the process that started it.
 
     Args:
@@ -233,65 +228,16 @@ class ServedWeb:
         agent: str = "headrace",
     ) -> None:
         self.log = log
-        command = [
-            sys.executable,
-            "-m",
-            "pipeline.local.simulated_web",
-            "--parent",
-            str(os.getpid()),
-            "--log",
-            str(log),
-        ]
-        command += ["--seed", str(seed), "--hosts", str(hosts), "--pages", str(pages), "--port", str(port)]
-        command += ["--agent", agent, "--plan", plan]
-        command += ["--page-bytes", str(page_bytes)] if page_bytes else []
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
-            text=True,
-        )
-        first_line = self._process.stdout.readline() if self._process.stdout else ""
-        answer = json.loads(first_line or '{"error": "it ended without a word"}')
-        if "error" in answer:
-            self.stop()
-            raise ConfigurationError(f"the simulated web did not start: {answer['error']}")
-        self.port: int = answer["port"]
+        arguments = ["--log", str(log), "--agent", agent, "--plan", plan]
+        arguments += ["--seed", str(seed), "--hosts", str(hosts), "--pages", str(pages), "--port", str(port)]
+        arguments += ["--page-bytes", str(page_bytes)] if page_bytes else []
+        super().__init__("pipeline.local.simulated_web", arguments)
+        self.port: int = self.ready["port"]
         self.web = SimulatedWeb(seed, hosts, pages, self.port, plan=plan, page_bytes=page_bytes, agent=agent)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def pid(self) -> int:
-        """Process id of the server."""
-        return self._process.pid
 
     def overload(self) -> None:
         """Let it answer every page with 503 and Retry-After for some seconds, as a site that has enough."""
-        self._process.send_signal(signal.SIGUSR1)
-
-    def cpu_s(self) -> float:
-        """CPU seconds of the server so far, making the pages included: take a difference."""
-        times = psutil.Process(self.pid).cpu_times()
-        return float(times.user + times.system)
-
-    def stop(self) -> None:
-        """End the server; the log is whole afterwards."""
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout:
-            self._process.stdout.close()
+        self.signal(signal.SIGUSR1)
 
 
 def crawler_options(port: int) -> Mapping[str, str]:
