@@ -13,6 +13,8 @@ from pipeline.errors import ConfigurationError
 WEB_ADDRESS: Final = "127.0.0.3"
 """Not that of an honest site: a crawler may limit its requests by address."""
 INNER_ADDRESSES: Final = ("127.0.0.1", "127.0.0.2", "::1")
+INNER: Final = "inner"
+"""Host in the log of a connection to where nobody may connect to; the path is the address."""
 BACKLOG: Final = 1_024
 _TRIES: Final = 32
 

@@ -20,13 +20,11 @@ from pipeline.local.hostile_certificates import Certificates
 from pipeline.local.hostile_connection import Connection, first_bytes
 from pipeline.local.hostile_kind import HostileKind
 from pipeline.local.hostile_kinds import PREFIX, kind_of
-from pipeline.local.hostile_ports import Ports
+from pipeline.local.hostile_ports import INNER, Ports
 from pipeline.local.hostile_ways import INNER_ANSWER
 from pipeline.local.hostile_wire import NOT_FOUND, Asked
 from pipeline.local.request_log import RequestLog, line, prefix
 
-INNER: Final = "inner"
-"""Host in the log of a connection to where nobody may connect to; the path is the address."""
 _HELLO: Final = b"\x16"
 """First byte of a TLS handshake (RFC 8446 5.1)."""
 _NAME: Final = re.compile(rf"{PREFIX}[a-z0-9-]+\.test".encode("ascii"))
