@@ -288,8 +288,8 @@ async def _read(answer: httpx.Response, response: Response, limits: Limits, rate
         raise BodyTooLarge("wire_bytes", limits.wire_bytes)
     chunks = RatedChunks(aiter(answer.stream), rate)  # type: ignore[arg-type]  # the transport's streams are asynchronous
     coding, is_archive = response.text(b"content-encoding"), response.media_type in ARCHIVES
+    body = None
     try:
-        response.body = await read_body(chunks, coding, limits, sniff=not is_archive)
+        body = await read_body(chunks, coding, limits, sniff=not is_archive)
     finally:
-        if response.body.bytes_wire == 0:
-            response.body = Body(bytes_wire=chunks.received_bytes)
+        response.body = body or Body(bytes_wire=chunks.received_bytes)

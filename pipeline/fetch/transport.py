@@ -42,6 +42,7 @@ MAX_HEAD_BYTES: Final = 512 << 10
 MAX_FRAMING_RATIO: Final = 4
 """Bytes on the connection to bytes of the body, once `FRAMING_FREE_BYTES` came: chunks of a byte each cost six."""
 FRAMING_FREE_BYTES: Final = 1 << 20
+_HEAD_END: Final = b"\r\n\r\n"
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 REASONS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
@@ -182,10 +183,11 @@ class _Handler(ResponseHandler):
     """
 
     _received = 0
+    _last = b""
     _is_answered = False
 
     def set_response_params(self, **given: Any) -> None:
-        self._received, self._is_answered = 0, False
+        self._received, self._last, self._is_answered = 0, b"", False
         super().set_response_params(**given)
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
@@ -200,6 +202,23 @@ class _Handler(ResponseHandler):
         return self._is_answered and (self._payload is None or self._payload.is_eof())
 
     def data_received(self, data: bytes) -> None:
+        start = 0
+        while not self._is_answered and (end := self._end_of_head(data, start)) < len(data):
+            # By itself: the library drops a head together with what is wrong behind it, if both came at once.
+            self._take(data[start:end])
+            start = end
+        self._take(data[start:])
+
+    def _end_of_head(self, data: bytes, start: int) -> int:
+        """Return where the first head ends from `start` on; the end of the data where none does."""
+        before = len(self._last)
+        found = (self._last + data[start : start + len(_HEAD_END)]).find(_HEAD_END)
+        if found >= 0:
+            return start + found + len(_HEAD_END) - before
+        found = data.find(_HEAD_END, start)
+        return found + len(_HEAD_END) if found >= 0 else len(data)
+
+    def _take(self, data: bytes) -> None:
         if self._is_idle():
             if data.strip(b"\r\n"):  # an empty line is nothing (RFC 9112 2.2)
                 self.force_close()
@@ -207,6 +226,8 @@ class _Handler(ResponseHandler):
                     self.transport.close()
             return
         self._received += len(data)
+        if not self._is_answered:
+            self._last = (self._last + data[-len(_HEAD_END) :])[1 - len(_HEAD_END) :]
         super().data_received(data)
         body = self._payload
         if not self._is_answered:
@@ -370,8 +391,11 @@ class _WireStream(httpx.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
+        content = self._response.content
         try:
-            chunk = await self._response.content.readany()
+            # What came before a fault is of the body all the same; the library would drop it.
+            has_rest = content.exception() is not None and content._buffer  # noqa: SLF001 - nothing public tells
+            chunk = content._read_nowait(-1) if has_rest else await content.readany()  # noqa: SLF001 - same
         except aiohttp.ClientPayloadError as exc:
             raise TruncatedBody(_truncation(exc), str(exc)) from exc
         except (aiohttp.ClientError, OSError) as exc:

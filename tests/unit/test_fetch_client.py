@@ -158,22 +158,18 @@ async def test_the_reason_of_a_failure_is_told():
     async def drop(_, writer):
         await reset(writer)
 
-    async def bad_chunk(_, writer):
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n")
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         closed = taken.getsockname()[1]
         answers = {
             "/drop": drop,
             "/junk": b"SSH-2.0-OpenSSH_9\r\n\r\n",
-            "/chunk": bad_chunk,
             "/lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
             "/field": response(b"x", "X: " + "a" * 40_000),
         }
         async with RawSite(answers) as site, client() as http:
             assert "reset" == await failure(http, site.url("/drop"))
-            for target in ("/junk", "/chunk", "/lengths", "/field"):
+            for target in ("/junk", "/lengths", "/field"):
                 assert "bad_response" == await failure(http, site.url(target)), target
             assert "connect" == await failure(http, f"http://127.0.0.1:{closed}/")
             assert "blocked_port" == await failure(http, "http://127.0.0.1:25/")
