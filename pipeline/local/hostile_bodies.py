@@ -27,6 +27,8 @@ _KIB: Final = 1 << 10
 _CHUNKED: Final = head("Content-Type: text/html", "Transfer-Encoding: chunked")
 _START: Final = b"<!DOCTYPE html><html><head><title>a page</title></head><body><p>its beginning"
 _LONG: Final = "Content-Length: 100000"
+_NAMED_GZIP: Final = b"\x1f\x8b\x08\x08" + bytes(6)
+"""Head of a gzip member with a file name, which has begun (RFC 1952 2.3.1)."""
 _NOISE: Final = random.Random(2).randbytes(8 * _KIB)  # noqa: S311 - noise, no secret
 
 
@@ -73,14 +75,16 @@ KINDS: Final = (
           Send(_CHUNKED + b"5;x="), Flood(b"y" * 64 * _KIB)),
     _kind("chunk-extensions", "an extension of 1 KiB with each chunk of a byte, without end", _FRAMING,
           Send(_CHUNKED), Flood((b"1;" + b"y" * _KIB + b"\r\nx\r\n") * 32)),
-    _kind("endless-trailers", "trailer fields without end behind the last chunk", _FRAMING,
+    _cut("endless-trailers", "trailer fields without end behind the last chunk", "chunked",
           Send(_CHUNKED + _chunk(_START) + b"0\r\n"), Flood(b"X-Trailer: value\r\n" * 1_000)),
     _kind("slow-body", "a body that drips", _SLOW, Send(_html(_LONG)), Flood(b"x", PAUSE_S)),
     _kind("slow-chunks", "chunks of one byte that drip", _SLOW, Send(_CHUNKED), Flood(b"1\r\nx\r\n", PAUSE_S)),
     _kind("slow-extension", "a chunk extension that drips", ("NETWORK_ERROR", "total_timeout"),
           Send(_CHUNKED + b"5;x="), Flood(b"y", PAUSE_S)),
-    _kind("slow-gzip", "a packed body that drips", _SLOW,
-          Send(_html("Content-Encoding: gzip", _LONG)), Flood(gzip.compress(b"", mtime=0)[:1], PAUSE_S)),
+    _kind("slow-gzip", "a packed body that drips, in the name of its file", _SLOW,
+          Send(_html("Content-Encoding: gzip") + _NAMED_GZIP), Flood(b"x", PAUSE_S)),
+    _kind("endless-gzip-name", "a packed body whose file has a name without end", _WIRE,
+          Send(_html("Content-Encoding: gzip") + _NAMED_GZIP), Flood(b"x" * 64 * _KIB)),
     _kind("silent-body", "a body that stops in the middle", _IDLE, Send(_html(_LONG) + _START), Hush()),
     _kind("silent-chunks", "chunks that stop in the middle", _IDLE, Send(_CHUNKED + _chunk(_START)), Hush()),
     # ---- cut
@@ -88,6 +92,8 @@ KINDS: Final = (
          Send(_html(_LONG) + _START), End()),
     _cut("cut-chunks", "a body without its last chunk", "chunked", Send(_CHUNKED + _chunk(_START)), End()),
     _cut("cut-chunk", "a body that ends within a chunk", "chunked", Send(_CHUNKED + b"ff\r\n" + _START), End()),
+    _cut("cut-extension", "a body that ends within the extension of its first chunk", "chunked",
+         Send(_CHUNKED + b"5;x=y"), End()),
     _cut("cut-gzip", "a packed body that ends before its coding does", "encoding",
          Send(lambda _: packed(gzip.compress(_START * 100 + _NOISE, mtime=0)[:4_000], "gzip"))),
     _cut("bad-chunk", "a chunk whose length is no number", "chunked", Send(_CHUNKED + _chunk(_START) + b"zz\r\n")),

@@ -58,8 +58,8 @@ def _double_bomb() -> bytes:
 @cache
 def _large() -> bytes:
     """More than 64 MiB at a ratio of about 120: no bomb by its ratio."""
-    words = b"".join(b"%08x" % (number * 2_654_435_761 % 2**32) for number in range(900))
-    return gzip.compress(_START + (words + b" " * MIB) * 72, 6, mtime=0)
+    words = b"".join(b"%08x" % (number * 2_654_435_761 % 2**32) for number in range(1_000))
+    return gzip.compress(_START, mtime=0) + gzip.compress(words + BLANKS[:MIB], 6, mtime=0) * 72
 
 
 def _wide_window(asked: Asked) -> bytes:

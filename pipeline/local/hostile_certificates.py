@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import ssl
-import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -53,11 +52,6 @@ class Certificates:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(file)
         file.unlink()
-        if certificate == "old_version":
-            context.set_ciphers("ALL:@SECLEVEL=0")
-            with warnings.catch_warnings():  # that it is old is the point
-                warnings.simplefilter("ignore", DeprecationWarning)
-                context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
         return context
 
     def _signed(

@@ -71,6 +71,8 @@ class Connection:
             return b""
 
     async def _send(self, data: bytes) -> None:
+        if self._writer.is_closing():
+            raise ConnectionResetError("the client has gone")
         self._writer.write(data)
         await self._writer.drain()
 

@@ -23,17 +23,21 @@ from pipeline.local.hostile_wire import (
 
 _ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x28"
 """Fatal, handshake_failure (RFC 8446 6)."""
+_TOO_NEW: Final = b"\x15\x03\x01\x00\x02\x02\x46"
+"""Fatal, protocol_version, as a site says it that speaks TLS 1.0 alone."""
+UNREACHABLE: Final = "ROBOTS_UNREACHABLE"
+"""The first request is that for robots.txt: without an answer to it there is none for pages."""
 _NOISE: Final = random.Random(3).randbytes(4_096)  # noqa: S311 - noise, no secret
 _FOREIGN_PAGE: Final = answer(FOREIGN)
 _REQUEST_TIMEOUT: Final = answer(b"", "Connection: close", status="408 Request Timeout")
 
 
 def _greets(name: str, does: str, reason: str, *greeting: Step) -> HostileKind:
-    return HostileKind(f"tls-{name}", does, "NETWORK_ERROR", reason, certificate="good", greeting=greeting)
+    return HostileKind(f"tls-{name}", does, UNREACHABLE, reason, certificate="good", greeting=greeting)
 
 
 def _shows(name: str, does: str, certificate: Certificate) -> HostileKind:
-    return HostileKind(f"tls-{name}", does, "NETWORK_ERROR", "tls", certificate=certificate)
+    return HostileKind(f"tls-{name}", does, UNREACHABLE, "tls", certificate=certificate)
 
 
 def _leads(name: str, address: str) -> HostileKind:
@@ -47,8 +51,8 @@ def _talks(name: str, does: str, *then: Step) -> HostileKind:
 
 
 KINDS: Final = (
-    HostileKind("closed-port", "nobody listens", "NETWORK_ERROR", "connect", leads_to=CLOSED),
-    HostileKind("full-queue", "connections are never taken", "NETWORK_ERROR", "connect_timeout", leads_to=FULL),
+    HostileKind("closed-port", "nobody listens", UNREACHABLE, "connect", leads_to=CLOSED),
+    HostileKind("full-queue", "connections are never taken", UNREACHABLE, "connect_timeout", leads_to=FULL),
     # ---- names
     _leads("private", "10.0.0.1"), _leads("loopback", "127.0.0.2"), _leads("metadata", "169.254.169.254"),
     _leads("v6-loopback", "::1"), _leads("mapped", "::ffff:127.0.0.1"), _leads("any", "0.0.0.0"),  # noqa: S104 - a lie
@@ -63,7 +67,8 @@ KINDS: Final = (
     _shows("expired", "a certificate that is past its time", "expired"),
     _shows("not-yet", "a certificate that is before its time", "not_yet"),
     _shows("unknown-authority", "a certificate of an authority that nobody trusts", "unknown_authority"),
-    _shows("old-version", "TLS 1.1 and nothing newer", "old_version"),
+    _greets("old-version", "TLS 1.0 and nothing newer", "tls", Send(_TOO_NEW), End()),
+    _greets("reset", "a reset instead of a handshake", "connect", End("reset")),
     HostileKind("tls-cut", "a body that ends with its connection, without TLS's own end", "NETWORK_ERROR",
                 "truncated:tls_close", certificate="good",
                 page=(Send(head("Content-Type: text/html")), Send(page_of), End("cut"))),

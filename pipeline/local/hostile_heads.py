@@ -46,6 +46,7 @@ def _with(raw: bytes, asked: Asked) -> bytes:
     return status + b"\r\n" + raw + rest
 
 
+_SWITCH: Final = head("Upgrade: websocket", "Connection: Upgrade", status="101 Switching Protocols")
 _GARBAGE: Final[Script] = (Send(bytes(range(256)) * 16), End())
 
 KINDS: Final = (
@@ -54,7 +55,7 @@ KINDS: Final = (
     _net("hangs-up", "ends the connection instead of an answer", "reset", End()),
     _net("resets", "resets the connection instead of an answer", "reset", End("reset")),
     _net("resets-in-head", "resets the connection in the middle of the head", "reset", Send(_STATUS), End("reset")),
-    _net("ends-in-head", "ends the connection in the middle of the head", "bad_response", Send(_STATUS), End()),
+    _net("ends-in-head", "ends the connection in the middle of the head", "reset", Send(_STATUS), End()),
     _net("silent-in-head", "says nothing more in the middle of the head", "idle_timeout", Send(_STATUS), Hush()),
     # ---- no HTTP
     _net("garbage", "bytes that are nothing", "bad_response", *_GARBAGE),
@@ -114,6 +115,6 @@ KINDS: Final = (
     _status("always-429-silent", "429 Slow down", "RATE_LIMITED", "http_429"),
     _status("always-503", "503 Service Unavailable", "HTTP_ERROR", "http_503", "Retry-After: -1"),
     _status("riddle", "200 OK", "RATE_LIMITED", "told:cloudflare", "cf-mitigated: challenge"),
-    _net("switches-protocols", "status 101 that nobody asked for, and another protocol behind it", "bad_response",
-         Send(head("Upgrade: websocket", "Connection: Upgrade", status="101 Switching Protocols") + FOREIGN), Hush()),
+    HostileKind("switches-protocols", "status 101 that nobody asked for, and another protocol behind it", "HTTP_ERROR",
+                "http_101", (Send(_SWITCH + FOREIGN), Hush())),
 )  # fmt: skip

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.local.hostile_wire import NOT_FOUND, PAGE, Script
+from pipeline.local.hostile_wire import NOT_FOUND, PAGE, Asked, Script, prepare
 
-Certificate = Literal["good", "other_name", "expired", "not_yet", "unknown_authority", "old_version"]
-"""What a site shows when it is asked by TLS: a certificate that is right, of another name, past its time, before it, of
-an authority that nobody trusts; or a right one by TLS 1.1 alone."""
+Certificate = Literal["good", "other_name", "expired", "not_yet", "unknown_authority"]
+"""What a site shows when it is asked by TLS: a certificate that is right, of another name, past its time, before it, or
+of an authority that nobody trusts."""
 CLOSED = "closed"
 FULL = "full"
 WEB = "web"
@@ -53,6 +53,11 @@ class HostileKind:
     def scheme(self) -> str:
         """Of its URLs."""
         return "http" if self.certificate is None else "https"
+
+    def prepare(self, asked: Asked) -> None:
+        """Make what its scripts send; a bomb takes a while."""
+        for script in (self.page, *self.pages.values(), self.robots):
+            prepare(script, asked)
 
     def script(self, target: str) -> Script:
         """Return what is done about a request.

@@ -80,7 +80,7 @@ KINDS: Final = (
     _file("groups", "30,000 groups for others", _OPEN, _groups),
     _file("noise", "bytes that are no text", _OPEN, bytes(range(256)) * 400),
     _file("html", "a page that says that nothing is here", _OPEN, b"<!DOCTYPE html><title>404</title><p>Not here"),
-    _file("utf-16", "rules in UTF-16, which no crawler reads", _OPEN, _DENY.decode().encode("utf-16")),
+    _file("utf-16", "rules in UTF-16, with its mark", _LINE_2, _DENY.decode().encode("utf-16")),
     _file("old-mac", "lines that end with CR alone", _LINE_2, _DENY.replace(b"\n", b"\r")),
     _file("nul", "NUL bytes between the rules", _LINE_2, _DENY + b"\0" * 1_000),
     _kind("no-end", "a body without length whose connection ends as it may", _LINE_2,

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from pipeline.local.hostile_certificates import Certificates
 from pipeline.local.hostile_connection import Connection, first_bytes
 from pipeline.local.hostile_kind import HostileKind
-from pipeline.local.hostile_kinds import PREFIX, kind_of
+from pipeline.local.hostile_kinds import KINDS, PREFIX, host_name, kind_of
 from pipeline.local.hostile_ports import INNER, Ports
 from pipeline.local.hostile_ways import INNER_ANSWER
 from pipeline.local.hostile_wire import NOT_FOUND, Asked
@@ -48,6 +48,8 @@ class HostileServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
+        for kind in KINDS.values():
+            kind.prepare(self._asked(host_name(kind, 1), "/"))
         self._begin(self._accept(self._ports.web, self._serve))
         for listener in self._ports.inner:
             self._begin(self._accept(listener, self._serve_inner))

@@ -22,12 +22,12 @@ from pipeline.local.hostile_wire import (
 
 INNER: Final = {
     "dotted": "127.0.0.1", "decimal": "2130706433", "hex": "0x7f000001", "hex-parts": "0x7f.0.0.0x1",
-    "octal": "017700000001", "octal-parts": "0177.0.0.01", "short": "127.1", "padded": "0000127.0.0.1",
+    "octal": "017700000001", "octal-parts": "0177.0.0.01", "short": "127.1",
     "dotted-end": "127.0.0.1.", "escaped": "%31%32%37.0.0.1", "escaped-dot": "127%2E0%2E0%2E1",
     "wide-digits": "%EF%BC%91%EF%BC%92%EF%BC%97.%EF%BC%90.%EF%BC%90.%EF%BC%91",
     "circled-digits": "%E2%91%A0%E2%91%A1%E2%91%A6.%E2%93%AA.%E2%93%AA.%E2%91%A0",
     "wide-dots": "127%E3%80%820%E3%80%820%E3%80%821", "soft-hyphen": "127.0.0.%C2%AD1",
-    "name": "localhost", "name-end": "LOCALHOST.", "any": "0.0.0.0", "any-short": "0",  # noqa: S104 - what sites send, and nobody binds to
+    "name": "LOCALHOST", "any": "0.0.0.0", "any-short": "0",  # noqa: S104 - what sites send, and nobody binds to
     "v6": "[::1]", "v6-long": "[0:0:0:0:0:0:0:1]", "v6-any": "[::]",
     "mapped": "[::ffff:127.0.0.1]", "mapped-hex": "[::ffff:7f00:1]", "compatible": "[::127.0.0.1]",
     "translated": "[::ffff:0:127.0.0.1]", "nat64": "[64:ff9b::127.0.0.1]", "nat64-local": "[64:ff9b:1::7f00:1]",

@@ -82,6 +82,13 @@ def content_of(content: Content, asked: Asked) -> bytes:
     return content if isinstance(content, bytes) else content(asked)
 
 
+def prepare(script: Script, asked: Asked) -> None:
+    """Make what a script sends, so that it is there when it is asked for."""
+    for step in script:
+        if isinstance(step, Send | Flood | Unasked):
+            content_of(step[0], asked)
+
+
 def head(*fields: str, status: str = "200 OK") -> bytes:
     """Return the head of an answer; characters are sent as Latin-1."""
     return "\r\n".join([f"HTTP/1.1 {status}", *fields, "", ""]).encode("latin-1")
